@@ -1,0 +1,1 @@
+"""The control plane: poll, step, store, act, publish."""

@@ -1,0 +1,110 @@
+"""Bodies of the REST API under ``/v1``: pure records for the server, the client and the console."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from engine_patch.contract import Mode
+from engine_patch.tier import Frozen, TierName, Wire
+from store.policies import PolicyConfig, Stance
+from store.records import EngineRecord, Guards, Override, Tick
+
+API_VERSION = "v1"
+
+
+class Health(Wire):
+    """Answer of ``/healthz`` and ``/readyz``."""
+
+    status: str
+    version: str
+    detail: str = ""
+
+
+class About(Wire):
+    """Answer of ``GET /v1``: who answers and what the caller may do.
+
+    Args:
+        now_utc_ms: the control plane's clock, so that a client can show true ages.
+        may_operate: whether the caller's token may change anything.
+    """
+
+    name: str = "specdeck"
+    version: str
+    api: str = API_VERSION
+    now_utc_ms: int
+    holder: str
+    may_operate: bool
+    override_max_s: float
+
+
+class EngineStatus(Wire):
+    """One engine with its newest tick; ``tick`` is None until the first poll ended."""
+
+    engine: EngineRecord
+    policy: PolicyConfig | None = None
+    tick: Tick | None = None
+    poll_s: float
+    now_utc_ms: int
+
+
+class OverrideRequest(Frozen):
+    """Body of ``PUT /v1/engines/{id}/override``.
+
+    Args:
+        length_s: seconds until it expires; mandatory.
+        author: who asks; the server may replace it by the token's name.
+    """
+
+    mode: Mode
+    tier: TierName | None = None
+    length_s: float = Field(gt=0)
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(min_length=1, max_length=500)
+    guards: Guards = Guards.KEEP
+
+    @model_validator(mode="after")
+    def _consistent(self) -> OverrideRequest:
+        if self.mode is not Mode.ON and self.tier is not None:
+            raise ValueError(f"mode '{self.mode}' takes no tier")
+        if self.mode is Mode.ON and self.tier == "off":
+            raise ValueError("mode 'on' with tier 'off' contradicts itself: use mode 'off'")
+        return self
+
+
+class ExtendRequest(Frozen):
+    """Body of ``POST /v1/engines/{id}/override/extend``: seconds added to the present end."""
+
+    extra_s: float = Field(gt=0)
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+
+
+class ReleaseRequest(Frozen):
+    """Body of ``DELETE /v1/engines/{id}/override``."""
+
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+
+
+class StanceRequest(Frozen):
+    """Body of ``PUT /v1/engines/{id}/stance``: active, shadow or paused."""
+
+    stance: Stance
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+
+
+class OverrideAnswer(Wire):
+    """The override now in force, None if there is none."""
+
+    override: Override | None
+
+
+class Problem(Wire):
+    """Every error answer (RFC 9457 problem details): ``detail`` says what to do."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    code: str = ""

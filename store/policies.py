@@ -1,0 +1,115 @@
+"""Policy configuration: pure records with bounds; every field carries its unit and meaning."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from engine_patch.tier import OFF, Boundary, Frozen, TierName, TierShape
+
+
+class Stance(StrEnum):
+    """Whether a policy acts, only computes and records, or rests."""
+
+    ACTIVE = "active"
+    SHADOW = "shadow"
+    PAUSED = "paused"
+
+
+class HysteresisPolicy(Frozen):
+    """Two thresholds per boundary, held for a time, with dwell.
+
+    Args:
+        tiers: from quiet to busy.
+        boundaries: running requests per DP replica, one between each pair of neighbours.
+        up_hold_s: seconds the load must stay at or above ``up_at`` before going busier.
+        down_hold_s: seconds it must stay at or below ``down_at`` before coming back.
+        min_dwell_s: seconds a confirmed tier is kept before the next change of the policy.
+        min_accept_length: floor per speculating tier in tokens per verify step; below it for
+            ``accept_hold_s`` the policy goes one tier busier.
+        accept_min_requests: request-steps a window needs before its accept length counts.
+        kv_high: used share of KV slots at which speculation goes off at once, 0 to 1.
+        kv_low: share it must fall below before speculation may return.
+        retraction_hold_s: seconds without a retraction before speculation may return.
+        probe_after_s: seconds after an accept-length retreat before a probe may go back; doubles
+            with each failed probe up to ``probe_max_s``.
+        start_grace_s: seconds after the first sample of a boot in which nothing is switched.
+    """
+
+    kind: Literal["hysteresis"] = "hysteresis"
+    tiers: tuple[TierName, ...] = Field(min_length=1)
+    boundaries: tuple[Boundary, ...] = ()
+    up_hold_s: float = Field(default=2.0, ge=0, le=3600)
+    down_hold_s: float = Field(default=4.0, ge=0, le=3600)
+    min_dwell_s: float = Field(default=5.0, ge=0, le=3600)
+    min_accept_length: dict[TierName, float] = Field(default_factory=dict)
+    accept_hold_s: float = Field(default=10.0, ge=0, le=3600)
+    accept_min_requests: int = Field(default=64, ge=1)
+    kv_high: float = Field(default=0.92, gt=0, le=1)
+    kv_low: float = Field(default=0.80, gt=0, le=1)
+    retraction_hold_s: float = Field(default=30.0, ge=0, le=3600)
+    probe_after_s: float = Field(default=60.0, ge=1, le=86400)
+    probe_max_s: float = Field(default=1800.0, ge=1, le=86400)
+    start_grace_s: float = Field(default=2.0, ge=0, le=3600)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.tiers)) != len(self.tiers):
+            raise ValueError("each tier may appear once")
+        if len(self.boundaries) != len(self.tiers) - 1:
+            raise ValueError(
+                f"{len(self.tiers)} tiers need {len(self.tiers) - 1} boundaries, "
+                f"not {len(self.boundaries)}"
+            )
+        for low, high in zip(self.boundaries, self.boundaries[1:], strict=False):
+            if high.up_at <= low.up_at or high.down_at <= low.down_at:
+                raise ValueError("boundaries must rise from quiet to busy")
+        if self.kv_low >= self.kv_high:
+            raise ValueError("kv_low must lie below kv_high")
+        for tier, floor in self.min_accept_length.items():
+            if tier not in self.tiers or tier == OFF:
+                raise ValueError(f"min_accept_length names {tier}, which is no speculating tier")
+            if not 1.0 <= floor <= TierShape.parse(tier).num_steps + 1:
+                raise ValueError(f"min_accept_length of {tier} must lie between 1 and steps + 1")
+        return self
+
+    @property
+    def longest_hold_s(self) -> float:
+        """The longest time the policy can wait before it follows a load change, in seconds."""
+        return max(self.up_hold_s, self.down_hold_s, self.min_dwell_s)
+
+
+class FixedPolicy(Frozen):
+    """Always the same tier."""
+
+    kind: Literal["fixed"] = "fixed"
+    tier: TierName
+
+
+Policy = Annotated[HysteresisPolicy | FixedPolicy, Field(discriminator="kind")]
+
+
+class PolicyConfig(Frozen):
+    """A version of an engine's policy with its author.
+
+    Args:
+        version: rises by one with each change of this engine's policy.
+        command_timeout_s: seconds a command may take until every observed rank confirms it.
+        retries: how often an unconfirmed command is sent again before it is timed out.
+        lease_s: lease put on automation's commands, in seconds.
+        stale_after_s: seconds without a fresh sample after which the metrics count as lost.
+    """
+
+    engine_id: str
+    version: int = Field(ge=1)
+    stance: Stance
+    policy: Policy
+    author: str
+    reason: str = ""
+    created_utc_ms: int
+    command_timeout_s: float = Field(default=2.0, gt=0, le=600)
+    retries: int = Field(default=2, ge=0, le=20)
+    lease_s: float = Field(default=30.0, gt=0, le=86400)
+    stale_after_s: float = Field(default=2.0, gt=0, le=600)
