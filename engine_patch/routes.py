@@ -1,0 +1,269 @@
+"""``GET`` and ``PUT /speculation``: the same code in the plugin and in the embedded engine.
+
+Built on Starlette, which SGLang and the ``controlplane`` extra both bring; imported inside functions
+so that the package itself needs pydantic only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from engine_patch.contract import (
+    PROTOCOL,
+    CommandAnswer,
+    Refusal,
+    RefusalCode,
+    ReplicaAnswer,
+    SpeculationCommand,
+    SpeculationState,
+)
+from engine_patch.front import Accepted, Duplicate, Front
+from engine_patch.wire import RankCommand
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+PATH = "/speculation"
+MOST_BYTES = 64 * 1024
+"""Largest accepted body; a full command is below 4 kB."""
+
+_STATUS = {
+    RefusalCode.FORBIDDEN: 403,
+    RefusalCode.STALE_ORDER: 409,
+    RefusalCode.OTHER_BODY: 409,
+    RefusalCode.FOREIGN_CLAIM: 409,
+    RefusalCode.KV_SHORT: 409,
+    RefusalCode.TIMEOUT: 503,
+    RefusalCode.DISAGREE: 503,
+}
+
+
+class ApplyTimeoutError(Exception):
+    """The ranks did not answer a command in time; whether they took it is not known."""
+
+
+class Backend(Protocol):
+    """What the routes need from an engine."""
+
+    def snapshot(self, front: Front, since: int) -> SpeculationState:
+        """Assemble the state from what the ranks publish; never waits for a scheduler.
+
+        Args:
+            since: journal entries with a higher number are wanted.
+        """
+        ...
+
+    async def apply(self, command: RankCommand) -> tuple[ReplicaAnswer, ...]:
+        """Carry a command to every rank; one answer per DP replica.
+
+        Raises:
+            ApplyTimeoutError: some replica did not answer.
+        """
+        ...
+
+
+class Desk:
+    """Serialises commands, keeps the front and its lease.
+
+    Args:
+        front: the state at launch.
+        backend: the engine.
+        now_ms: a monotonic clock in milliseconds.
+        admin_key: without one, commands are taken from loopback only.
+    """
+
+    def __init__(
+        self,
+        front: Front,
+        backend: Backend,
+        now_ms: Callable[[], float],
+        *,
+        admin_key: str | None = None,
+    ) -> None:
+        self.front = front
+        self.backend = backend
+        self._now_ms = now_ms
+        self._admin_key = admin_key
+        self._turn = asyncio.Lock()
+        self._lease: asyncio.Task[None] | None = None
+
+    def state(self, since: int) -> SpeculationState:
+        """What ``GET`` answers."""
+        now = self._now_ms()
+        state = self.backend.snapshot(self.front, since)
+        return state.model_copy(
+            update={"claim": self.front.claim(now), "lease": self.front.lease(now)}
+        )
+
+    async def take(self, command: SpeculationCommand) -> CommandAnswer | Refusal:
+        """Check a command, carry it to the ranks and say what they did."""
+        async with self._turn:
+            taken = self.front.accept(command, self._now_ms())
+            if isinstance(taken, Duplicate):
+                return taken.answer
+            if isinstance(taken, Refusal):
+                return taken
+            return await self._carry(taken)
+
+    async def _carry(self, taken: Accepted) -> CommandAnswer | Refusal:
+        try:
+            replicas = await self.backend.apply(taken.command)
+        except ApplyTimeoutError as error:
+            # The order counts as used: the ranks may have taken it.  The same command may be
+            # repeated; what they run is seen in GET.
+            self.front = taken.front
+            self._watch_lease()
+            return self.front.refuse(RefusalCode.TIMEOUT, str(error), self._now_ms())
+        refused = [replica for replica in replicas if not replica.applied]
+        if len(refused) == len(replicas):
+            return self._refused(refused)
+        self.front = taken.front.answered(replicas, self._now_ms())
+        self._watch_lease()
+        answer = self.front.answer
+        if refused or answer is None:
+            names = ", ".join(str(replica.dp_rank) for replica in refused)
+            return self.front.refuse(
+                RefusalCode.DISAGREE,
+                f"DP replicas {names} did not take the command: {refused[0].message}; "
+                "the others did",
+                self._now_ms(),
+            )
+        return answer
+
+    def _refused(self, replicas: list[ReplicaAnswer]) -> Refusal:
+        message = replicas[0].message if replicas else "no replica answered"
+        short = message.startswith(RefusalCode.KV_SHORT)
+        code = RefusalCode.KV_SHORT if short else RefusalCode.UNSUPPORTED
+        return self.front.refuse(code, message, self._now_ms())
+
+    def _watch_lease(self) -> None:
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+        until = self.front.lease_until_ms
+        if until is not None:
+            self._lease = asyncio.create_task(self._wait_lease(until))
+
+    async def _wait_lease(self, until_ms: float) -> None:
+        while (left := until_ms - self._now_ms()) > 0:
+            await asyncio.sleep(left / 1000)
+        async with self._turn:
+            if self.front.lease_until_ms != until_ms:
+                return
+            ended = self.front.lease_ended(self._now_ms())
+            if ended is None:
+                return
+            self.front, command = ended
+            if command is None:
+                return
+            while True:
+                try:
+                    await self.backend.apply(command)
+                except ApplyTimeoutError:
+                    # A scheduler that hangs must still fall back once it lives again.
+                    await asyncio.sleep(1.0)
+                    continue
+                return
+
+    def close(self) -> None:
+        """Stop the lease timer."""
+        if self._lease is not None:
+            self._lease.cancel()
+
+    def forbids(self, host: str | None, authorization: str | None) -> Refusal | None:
+        """Why this caller may not command, None if he may."""
+        if self._admin_key is not None:
+            given = (authorization or "").removeprefix("Bearer ").encode()
+            if hmac.compare_digest(given, self._admin_key.encode()):
+                return None
+            message = "this engine takes commands with its admin key: send it as a Bearer token"
+        elif _is_loopback(host):
+            return None
+        else:
+            message = (
+                "without an admin key commands are taken from loopback only: "
+                "start the server with --admin-api-key"
+            )
+        return Refusal(code=RefusalCode.FORBIDDEN, message=message)
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host is None:  # a Unix socket
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def invalid(error: ValidationError) -> Refusal:
+    """A refusal that names each wrong field."""
+    parts = []
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        parts.append(f"{where}: {problem['msg']}" if where else str(problem["msg"]))
+    return Refusal(
+        code=RefusalCode.INVALID,
+        message="; ".join(parts),
+        allowed=tuple(SpeculationCommand.model_fields),
+    )
+
+
+def _json(body: BaseModel, status: int = 200) -> Response:
+    from starlette.responses import Response
+
+    return Response(body.model_dump_json(exclude_none=True), status, media_type="application/json")
+
+
+def speculation_routes(desk: Callable[[], Desk]) -> list[Route]:
+    """The two routes, to be mounted on the engine's own HTTP server.
+
+    Args:
+        desk: gives the desk; called for each request, since a server may be built before it exists.
+    """
+    from starlette.routing import Route
+
+    async def get(request: Request) -> Response:
+        text = request.query_params.get("since", "0")
+        if not text.isdecimal():
+            return _json(
+                Refusal(code=RefusalCode.INVALID, message="since must be a whole number >= 0"), 422
+            )
+        return _json(desk().state(int(text)))
+
+    async def put(request: Request) -> Response:
+        counter = desk()
+        host = request.client.host if request.client else None
+        refusal = counter.forbids(host, request.headers.get("authorization"))
+        if refusal is not None:
+            return _json(refusal, 403)
+        body = await request.body()
+        if len(body) > MOST_BYTES:
+            return _json(
+                Refusal(code=RefusalCode.INVALID, message=f"body above {MOST_BYTES} bytes"), 422
+            )
+        try:
+            command = SpeculationCommand.model_validate_json(body)
+        except ValidationError as error:
+            return _json(invalid(error), 422)
+        answer = await counter.take(command)
+        if isinstance(answer, Refusal):
+            return _json(answer, _STATUS.get(answer.code, 422))
+        return _json(answer)
+
+    return [Route(PATH, get, methods=["GET"]), Route(PATH, put, methods=["PUT"])]
+
+
+def protocol_line() -> str:
+    """What this build speaks, for logs and ``check``."""
+    return f"specdeck engine contract, protocol {PROTOCOL}"
