@@ -1,7 +1,7 @@
 """``GET`` and ``PUT /speculation``: the same code in the plugin and in the embedded engine.
 
-Built on Starlette, which SGLang and the ``controlplane`` extra both bring; imported inside functions
-so that the package itself needs pydantic only.
+Built on Starlette, which SGLang and the ``controlplane`` extra both bring; imported inside
+functions so that the package itself needs pydantic only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 from pydantic import BaseModel, ValidationError
 
 from engine_patch.contract import (
-    PROTOCOL,
     CommandAnswer,
     Refusal,
     RefusalCode,
@@ -153,8 +152,8 @@ class Desk:
             self._lease = asyncio.create_task(self._wait_lease(until))
 
     async def _wait_lease(self, until_ms: float) -> None:
-        while (left := until_ms - self._now_ms()) > 0:
-            await asyncio.sleep(left / 1000)
+        # A margin of a millisecond, so that the timer does not fire just before the end.
+        await asyncio.sleep(max(0.0, until_ms - self._now_ms()) / 1000 + 0.001)
         async with self._turn:
             if self.front.lease_until_ms != until_ms:
                 return
@@ -222,7 +221,7 @@ def invalid(error: ValidationError) -> Refusal:
 def _json(body: BaseModel, status: int = 200) -> Response:
     from starlette.responses import Response
 
-    return Response(body.model_dump_json(exclude_none=True), status, media_type="application/json")
+    return Response(body.model_dump_json(), status, media_type="application/json")
 
 
 def speculation_routes(desk: Callable[[], Desk]) -> list[Route]:
@@ -262,8 +261,3 @@ def speculation_routes(desk: Callable[[], Desk]) -> list[Route]:
         return _json(answer)
 
     return [Route(PATH, get, methods=["GET"]), Route(PATH, put, methods=["PUT"])]
-
-
-def protocol_line() -> str:
-    """What this build speaks, for logs and ``check``."""
-    return f"specdeck engine contract, protocol {PROTOCOL}"
