@@ -1,0 +1,72 @@
+"""Run every check: lint, format, types, import contracts, tests, and the real-engine suite.
+
+    python -m tests               everything; installs the real SGLang (CPU) on first use
+    python -m tests --no-engine   without the real engine; prints NOT RUN
+
+Exit code 0 only if everything that ran passed.  Where the real engine cannot be installed the run
+fails: a suite that silently skips its most important part proves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+
+def _steps() -> list[tuple[str, list[str]]]:
+    python = sys.executable
+    return [
+        ("lint", [str(BIN / "ruff"), "check", "."]),
+        ("format", [str(BIN / "ruff"), "format", "--check", "."]),
+        ("types", [python, "-m", "mypy"]),
+        ("import contracts", [str(BIN / "lint-imports")]),
+        ("tests", [python, "-m", "pytest", "-q", "-m", "not engine and not benchmark"]),
+    ]
+
+
+def _run(name: str, command: list[str], env: dict[str, str] | None = None) -> bool:
+    print(f"== {name}: {' '.join(Path(part).name for part in command[:6])}", flush=True)
+    start = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False)
+    verdict = "ok" if done.returncode == 0 else f"FAILED (exit {done.returncode})"
+    print(f"== {name}: {verdict} in {time.monotonic() - start:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+def _engine() -> bool:
+    """Install the real engine if needed, then run its suite."""
+    from tests.engine import install
+
+    try:
+        python = install.ensure()
+    except install.InstallError as error:
+        print(f"== real engine: FAILED to install: {error}", flush=True)
+        return False
+    env = dict(os.environ, SPECDECK_ENGINE_PYTHON=str(python))
+    return _run("real engine", [sys.executable, "-m", "pytest", "-q", "-m", "engine"], env)
+
+
+def main() -> int:
+    """Run the steps; the real engine last, because it is the slowest."""
+    parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
+    parser.add_argument("--no-engine", action="store_true", help="leave out the real-engine suite")
+    chosen = parser.parse_args()
+    passed = [_run(name, command) for name, command in _steps()]
+    if chosen.no_engine:
+        print("== real engine: NOT RUN (--no-engine)", flush=True)
+    else:
+        passed.append(_engine())
+    failed = passed.count(False)
+    print(f"steps: {passed.count(True)} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
