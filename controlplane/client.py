@@ -1,0 +1,323 @@
+"""Typed client of the control plane's REST API: the only one, for console, CLI and scripts.
+
+Needs httpx, and httpx-sse for the event stream; nothing of the server.  Answers of a newer server
+are read too: keys that this build does not know are ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from controlplane.messages import (
+    About,
+    EngineStatus,
+    ExtendRequest,
+    OverrideAnswer,
+    OverrideRequest,
+    Problem,
+    ReleaseRequest,
+    StanceRequest,
+)
+from store.policies import PolicyConfig
+from store.records import AuditEntry, Decision, EngineSwitch, Override, Tick
+
+DEFAULT_URL = "http://127.0.0.1:7311"
+RETRY_FIRST_S = 0.25
+RETRY_MAX_S = 5.0
+STREAM_SILENCE_S = 40.0
+"""Seconds without a byte, pings of every 15 s included, after which a stream counts as dead."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Item = TypeVar("_Item")
+
+
+class ControlPlaneError(Exception):
+    """A request failed; the message is a plain sentence that says what to do.
+
+    Args:
+        problem: the server's problem details, None if it did not answer with any.
+    """
+
+    def __init__(self, message: str, problem: Problem | None = None) -> None:
+        super().__init__(message)
+        self.problem = problem
+
+
+class UnreachableError(ControlPlaneError):
+    """No control plane answers at the URL."""
+
+
+class UnauthorisedError(ControlPlaneError):
+    """The token is missing, not known, or may not do this."""
+
+
+class RefusedError(ControlPlaneError):
+    """The control plane answered with a problem."""
+
+
+class ControlPlaneClient:
+    """Talks to one control plane; an async context manager.
+
+    Args:
+        url: base URL, for example http://127.0.0.1:7311.
+        token: bearer token, None on loopback.
+        timeout_s: seconds a request may take; the event stream has its own limit.
+    """
+
+    def __init__(
+        self, url: str = DEFAULT_URL, token: str | None = None, *, timeout_s: float = 5.0
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ControlPlaneError(f"{url!r} is no URL: write http://HOST:PORT")
+        self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        # A proxy set for the internet must not be asked for this machine.
+        own = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        self._http = httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not own
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def about(self) -> About:
+        """Who answers, and what this token may do."""
+        return self._read(About, await self._request("GET", "/v1"))
+
+    async def engines(self) -> list[EngineStatus]:
+        """Every engine with its newest tick."""
+        return self._read_list(EngineStatus, await self._request("GET", "/v1/engines"))
+
+    async def engine(self, engine_id: str) -> EngineStatus:
+        """One engine with its newest tick."""
+        return self._read(EngineStatus, await self._request("GET", _path(engine_id)))
+
+    async def ticks(
+        self, engine_id: str, limit: int = 500, after_id: int | None = None
+    ) -> list[Tick]:
+        """The newest ticks, or the first ones after a row id; oldest first."""
+        query = {"limit": limit} | ({} if after_id is None else {"after_id": after_id})
+        answer = await self._request("GET", _path(engine_id, "ticks"), query=query)
+        return self._read_list(Tick, answer)
+
+    async def decisions(self, engine_id: str, limit: int = 100) -> list[Decision]:
+        """The newest decisions, newest first."""
+        answer = await self._request("GET", _path(engine_id, "decisions"), query={"limit": limit})
+        return self._read_list(Decision, answer)
+
+    async def switches(self, engine_id: str, limit: int = 100) -> list[EngineSwitch]:
+        """The newest changes the engine made, newest first."""
+        answer = await self._request("GET", _path(engine_id, "switches"), query={"limit": limit})
+        return self._read_list(EngineSwitch, answer)
+
+    async def audit(self, limit: int = 100) -> list[AuditEntry]:
+        """The newest audit rows, newest first."""
+        return self._read_list(
+            AuditEntry, await self._request("GET", "/v1/audit", query={"limit": limit})
+        )
+
+    async def override(self, engine_id: str) -> Override | None:
+        """The override in force."""
+        answer = await self._request("GET", _path(engine_id, "override"))
+        return self._read(OverrideAnswer, answer).override
+
+    async def set_override(
+        self, engine_id: str, request: OverrideRequest, *, wait_s: float | None = None
+    ) -> Override | None:
+        """Set an override; it replaces one in force.
+
+        Args:
+            wait_s: wait up to so many seconds until every observed rank confirms it.
+        """
+        query = {} if wait_s is None else {"wait": "confirmed", "timeout": wait_s}
+        answer = await self._request(
+            "PUT",
+            _path(engine_id, "override"),
+            body=request,
+            query=query,
+            timeout_s=self._timeout_s + (wait_s or 0.0),
+        )
+        return self._read(OverrideAnswer, answer).override
+
+    async def extend_override(self, engine_id: str, request: ExtendRequest) -> Override | None:
+        """Add seconds to the end of the override in force."""
+        path = _path(engine_id, "override", "extend")
+        answer = await self._request("POST", path, body=request)
+        return self._read(OverrideAnswer, answer).override
+
+    async def release_override(self, engine_id: str, request: ReleaseRequest) -> Override | None:
+        """End the override in force; None is in force afterwards."""
+        answer = await self._request("DELETE", _path(engine_id, "override"), body=request)
+        return self._read(OverrideAnswer, answer).override
+
+    async def set_stance(self, engine_id: str, request: StanceRequest) -> PolicyConfig:
+        """Make automation active, shadow or paused for one engine."""
+        answer = await self._request("PUT", _path(engine_id, "stance"), body=request)
+        return self._read(PolicyConfig, answer)
+
+    async def events(
+        self,
+        engine_id: str | None = None,
+        last_event_id: int | None = None,
+        *,
+        on_link: Callable[[ControlPlaneError | None], None] | None = None,
+    ) -> AsyncGenerator[Tick, None]:
+        """Ticks as they are stored, for ever; comes back by itself without losing any.
+
+        Args:
+            engine_id: one engine; None for all.
+            last_event_id: row id of the last tick seen; None starts with the next one.
+            on_link: told the error when the stream is lost, and None when it is back.
+
+        Raises:
+            UnauthorisedError, RefusedError: coming back would not help.
+        """
+        query = {} if engine_id is None else {"engine": engine_id}
+        wait_s = RETRY_FIRST_S
+        while True:
+            try:
+                async with aclosing(self._stream(query, last_event_id, on_link)) as stream:
+                    async for tick in stream:
+                        wait_s = RETRY_FIRST_S
+                        last_event_id = tick.id
+                        yield tick
+                trouble = UnreachableError(f"{self.url} ended the event stream")
+            except UnreachableError as error:
+                trouble = error
+            if on_link is not None:
+                on_link(trouble)
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_MAX_S)
+
+    async def _stream(
+        self,
+        query: Mapping[str, Any],
+        last_event_id: int | None,
+        on_link: Callable[[ControlPlaneError | None], None] | None,
+    ) -> AsyncGenerator[Tick, None]:
+        # Imported here because requests alone need it not.
+        import httpx_sse
+
+        headers = {} if last_event_id is None else {"Last-Event-ID": str(last_event_id)}
+        limits = httpx.Timeout(self._timeout_s, read=STREAM_SILENCE_S)
+        try:
+            async with httpx_sse.aconnect_sse(
+                self._http, "GET", "/v1/events", params=query, headers=headers, timeout=limits
+            ) as source:
+                if source.response.status_code != 200:
+                    await source.response.aread()
+                    self._raise_for(source.response)
+                if on_link is not None:
+                    on_link(None)
+                async with aclosing(source.aiter_sse()) as events:
+                    async for event in events:
+                        if event.event == "tick":
+                            yield self._read(Tick, event.data)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        except httpx_sse.SSEError as error:
+            raise UnreachableError(f"{self.url} sends no event stream: {error}") from error
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: BaseModel | None = None,
+        query: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        try:
+            response = await self._http.request(
+                method,
+                path,
+                content=None if body is None else body.model_dump_json(),
+                headers={} if body is None else {"Content-Type": "application/json"},
+                params=query,
+                timeout=self._timeout_s if timeout_s is None else timeout_s,
+            )
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.status_code >= 300:
+            self._raise_for(response)
+        return response.content
+
+    def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
+        if isinstance(error, httpx.TimeoutException):
+            return UnreachableError(
+                f"the control plane at {self.url} does not answer in time; is the machine busy?"
+            )
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, ssl.SSLError):
+                return UnreachableError(f"no TLS connection to {self.url}: {cause.reason}")
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(error, httpx.ConnectError):
+            return UnreachableError(
+                f"no control plane answers at {self.url}: start one with 'specdeck serve', or "
+                "give its address with --url"
+            )
+        return UnreachableError(f"the connection to {self.url} broke: {type(error).__name__}")
+
+    def _raise_for(self, response: httpx.Response) -> None:
+        try:
+            problem = Problem.model_validate_json(response.content)
+        except ValidationError:
+            raise RefusedError(
+                f"{self.url} answered {response.status_code} and is no specdeck control plane, or "
+                "something stands between"
+            ) from None
+        if response.status_code in (401, 403):
+            raise UnauthorisedError(problem.detail, problem)
+        if response.status_code in (502, 503, 504) and problem.code == "stopping":
+            raise UnreachableError(problem.detail, problem)
+        raise RefusedError(problem.detail, problem)
+
+    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
+        try:
+            return model.model_validate_json(content, extra="ignore")
+        except ValidationError as error:
+            raise self._strange(error) from error
+
+    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
+        try:
+            return TypeAdapter(list[item]).validate_json(  # type: ignore[valid-type]
+                content, extra="ignore"
+            )
+        except ValidationError as error:
+            raise self._strange(error) from error
+
+    def _strange(self, error: ValidationError) -> RefusedError:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return RefusedError(
+            f"{self.url} answers what this version does not understand ({place}: {first['msg']}): "
+            "is it a specdeck control plane, and is this client as new as it?"
+        )
+
+
+def _path(engine_id: str, *more: str) -> str:
+    return "/".join(["/v1/engines", quote(engine_id, safe=""), *more])

@@ -1,0 +1,139 @@
+"""The subscribers of live ticks: bounded queues, so that nobody can hold up the loop.
+
+A subscriber that falls too far behind is dropped, not waited for: its stream ends, and it comes
+back with ``Last-Event-ID``, to be served what it missed from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+QUEUE_EVENTS = 256
+"""Events a subscriber may lag behind before it is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A stored tick, ready to be sent.
+
+    Args:
+        id: the tick's row id.
+        data: the tick as JSON, made once for all subscribers.
+    """
+
+    id: int
+    engine_id: str
+    data: str
+
+
+class HubFullError(Exception):
+    """No further subscriber is taken."""
+
+
+class Subscription:
+    """One subscriber's queue; a context manager that leaves the hub at its end."""
+
+    def __init__(self, hub: Hub, engine_id: str | None, limit: int) -> None:
+        self._hub = hub
+        self._engine_id = engine_id
+        self._limit = limit
+        self._events: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self._ended = False
+        self.dropped = False
+        """Whether the stream ended because its reader was too slow."""
+
+    def offer(self, event: Event) -> None:
+        """Queue ``event``, or end the stream if the reader is too far behind.  Never waits."""
+        if self._ended or (self._engine_id is not None and event.engine_id != self._engine_id):
+            return
+        if len(self._events) >= self._limit:
+            # What is queued is given up too: the reader must not take it for the newest.
+            self._events.clear()
+            self.dropped = True
+            self.end()
+            return
+        self._events.append(event)
+        self._wake.set()
+
+    def end(self) -> None:
+        """End the stream after what is queued."""
+        self._ended = True
+        self._wake.set()
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """The queued and coming events, until the hub closes or the reader is dropped."""
+        while True:
+            while self._events:
+                yield self._events.popleft()
+            if self._ended:
+                return
+            self._wake.clear()
+            await self._wake.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._hub.leave(self)
+
+
+class Hub:
+    """Hands each published event to every subscriber.  For one event loop only."""
+
+    def __init__(self, *, queue_events: int = QUEUE_EVENTS, max_subscribers: int = 1000) -> None:
+        self._queue_events = queue_events
+        self._max_subscribers = max_subscribers
+        self._subscriptions: set[Subscription] = set()
+        self._closed = False
+        self.dropped = 0
+        """Subscribers dropped for being slow, since the start."""
+
+    @property
+    def clients(self) -> int:
+        """Subscribers now."""
+        return len(self._subscriptions)
+
+    def subscribe(self, engine_id: str | None = None) -> Subscription:
+        """A new subscriber, of one engine or of all.
+
+        Raises:
+            HubFullError: there are as many as are allowed.
+        """
+        if len(self._subscriptions) >= self._max_subscribers:
+            raise HubFullError(f"{self._max_subscribers} event streams are open, the limit")
+        subscription = Subscription(self, engine_id, self._queue_events)
+        if self._closed:
+            subscription.end()
+        else:
+            self._subscriptions.add(subscription)
+        return subscription
+
+    def publish(self, event: Event) -> None:
+        """Offer ``event`` to everybody; events come in the order of their ids."""
+        for subscription in tuple(self._subscriptions):
+            subscription.offer(event)
+            if subscription.dropped:
+                self.dropped += 1
+                self._subscriptions.discard(subscription)
+
+    def leave(self, subscription: Subscription) -> None:
+        """Forget a subscriber."""
+        self._subscriptions.discard(subscription)
+
+    def close(self) -> None:
+        """End every stream, so that the server can stop without cutting them."""
+        self._closed = True
+        for subscription in tuple(self._subscriptions):
+            subscription.end()
+        self._subscriptions.clear()

@@ -1,0 +1,91 @@
+"""The hub: order, filters, and that a slow subscriber holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controlplane.hub import Event, Hub, HubFullError
+
+
+def event(number: int, engine_id: str = "a") -> Event:
+    return Event(number, engine_id, "{}")
+
+
+async def test_every_subscriber_gets_every_event_in_order() -> None:
+    hub = Hub()
+    with hub.subscribe() as one, hub.subscribe() as two:
+        for number in range(1, 6):
+            hub.publish(event(number))
+        hub.close()
+        assert [e.id async for e in one.events()] == [1, 2, 3, 4, 5]
+        assert [e.id async for e in two.events()] == [1, 2, 3, 4, 5]
+
+
+async def test_a_subscriber_of_one_engine_gets_no_other() -> None:
+    hub = Hub()
+    with hub.subscribe("b") as one:
+        for number in range(1, 6):
+            hub.publish(event(number, "a" if number % 2 else "b"))
+        hub.close()
+        assert [e.id async for e in one.events()] == [2, 4]
+
+
+async def test_a_waiting_reader_wakes_for_the_next_event() -> None:
+    hub = Hub()
+    with hub.subscribe() as one:
+        events = one.events()
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        hub.publish(event(7))
+        assert (await waiting).id == 7
+        await events.aclose()
+
+
+async def test_a_slow_subscriber_is_dropped_and_the_others_go_on() -> None:
+    hub = Hub(queue_events=3)
+    with hub.subscribe() as slow, hub.subscribe() as quick:
+        seen = []
+        reader = quick.events()
+        for number in range(1, 11):
+            hub.publish(event(number))
+            seen.append((await anext(reader)).id)
+        assert seen == list(range(1, 11))
+        assert slow.dropped
+        assert [e.id async for e in slow.events()] == []
+        assert (hub.clients, hub.dropped) == (1, 1)
+        await reader.aclose()
+    assert hub.clients == 0
+
+
+async def test_a_dropped_subscriber_was_never_shown_a_later_event_than_a_missed_one() -> None:
+    hub = Hub(queue_events=3)
+    with hub.subscribe() as slow:
+        reader = slow.events()
+        for number in range(1, 3):
+            hub.publish(event(number))
+        seen = [(await anext(reader)).id]
+        for number in range(3, 10):
+            hub.publish(event(number))
+        seen += [e.id async for e in reader]
+        # Whatever it got is a prefix: resuming after the last one loses nothing.
+        assert seen == list(range(1, len(seen) + 1))
+
+
+async def test_a_closed_hub_ends_old_and_new_streams() -> None:
+    hub = Hub()
+    with hub.subscribe() as one:
+        hub.close()
+        assert [e async for e in one.events()] == []
+    with hub.subscribe() as late:
+        assert [e async for e in late.events()] == []
+
+
+async def test_more_subscribers_than_allowed_are_refused() -> None:
+    hub = Hub(max_subscribers=1)
+    with hub.subscribe(), pytest.raises(HubFullError, match="1 event streams"):
+        hub.subscribe()
+    with hub.subscribe():
+        assert hub.clients == 1
