@@ -1,0 +1,115 @@
+"""What each part really loads, proven in a fresh interpreter; the contracts say what it may."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from importlinter import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+
+DATABASE = {"sqlmodel", "sqlalchemy", "sqlite3"}
+SERVER = {"fastapi", "starlette", "uvicorn"}
+SCREEN = {"textual", "rich"}
+ENGINE = {"sglang", "torch", "flashinfer"}
+CLIENT = {"httpx", "httpx_sse"}
+OURS = {"console", "controlplane", "store"}
+
+_PROBE = """
+import importlib, json, sys
+before = set(sys.modules)
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print(json.dumps(sorted({m.partition(".")[0] for m in set(sys.modules) - before})))
+"""
+
+
+def _loaded(*modules: str) -> set[str]:
+    """Top-level names that importing ``modules`` adds to a fresh interpreter."""
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "-c", _PROBE, *modules],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return set(json.loads(answer.stdout))
+
+
+def _modules(package: str) -> list[str]:
+    """Every module of a package, except the ones that run something when imported."""
+    files = sorted((ROOT / package).rglob("*.py"))
+    names = [".".join(f.relative_to(ROOT).with_suffix("").parts) for f in files]
+    return [n.removesuffix(".__init__") for n in names if not n.endswith("__main__")]
+
+
+def test_the_whole_console_loads_no_database_and_no_web_framework() -> None:
+    loaded = _loaded(*_modules("console"))
+    assert "textual" in loaded
+    assert not loaded & (DATABASE | {"fastapi", "uvicorn"} | ENGINE)
+
+
+def test_the_view_model_loads_no_screen_and_no_client() -> None:
+    loaded = _loaded("console.board")
+    assert not loaded & (SCREEN | CLIENT | DATABASE | SERVER | ENGINE)
+
+
+def test_the_typed_client_loads_no_server_and_no_database() -> None:
+    loaded = _loaded("controlplane.client")
+    assert "httpx" in loaded
+    assert not loaded & (SERVER | DATABASE | ENGINE)
+
+
+def test_the_load_generator_loads_no_server_and_no_database() -> None:
+    loaded = _loaded("controlplane.load")
+    assert not loaded & (SERVER | DATABASE | SCREEN | ENGINE | {"pydantic_settings"})
+
+
+def test_the_contract_loads_pydantic_and_the_standard_library_alone() -> None:
+    loaded = _loaded("engine_patch.contract")
+    base = {
+        "engine_patch",
+        "pydantic",
+        "pydantic_core",
+        "annotated_types",
+        "typing_extensions",
+        "typing_inspection",
+    }
+    foreign = {n for n in loaded if n not in sys.stdlib_module_names} - base
+    # pydantic's compiled core registers helpers of its own under private names.
+    assert not {n for n in foreign if not n.startswith("_")}
+
+
+def test_the_records_load_no_framework() -> None:
+    loaded = _loaded("store.records", "store.observations", "store.policies")
+    assert not loaded & (DATABASE | SERVER | CLIENT | SCREEN | ENGINE | {"asyncio"})
+
+
+def test_the_pure_core_loads_no_framework_and_no_network() -> None:
+    loaded = _loaded("controlplane.policy", "controlplane.controller", "controlplane.messages")
+    assert not loaded & (DATABASE | SERVER | CLIENT | SCREEN | ENGINE | {"asyncio"})
+
+
+@pytest.mark.parametrize("module", ["engine_patch.plugin", "engine_patch.check"])
+def test_the_plugin_imports_without_sglang_and_beside_nothing_of_ours(module: str) -> None:
+    loaded = _loaded(module)
+    assert not loaded & (ENGINE | DATABASE | SCREEN | CLIENT | OURS)
+
+
+def test_the_demo_imports_none_of_the_parts_it_starts() -> None:
+    loaded = _loaded("engine_patch.dispatch", "engine_patch.demo")
+    assert not loaded & (OURS | DATABASE | SERVER | SCREEN | CLIENT | ENGINE)
+
+
+def test_the_import_contracts_are_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    code = cli.lint_imports(no_cache=True)
+    assert code == cli.EXIT_STATUS_SUCCESS, capsys.readouterr().out
