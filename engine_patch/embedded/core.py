@@ -1,0 +1,472 @@
+"""The embedded engine itself: continuous batching on a virtual clock.  No asyncio, no wall clock.
+
+Scheduling follows SGLang (read in 0.5.17 and 0.5.23, ``managers/scheduler.py``,
+``schedule_policy.py``, ``schedule_batch.py``): waiting requests are prefilled before anything is
+decoded, in passes of at most the chunk size, as long as running requests and KV slots allow;
+otherwise the whole running batch makes one decode step.  When slots run short at the head of a
+decode step, the requests with the least output are retracted and computed again later.  The tier of
+each decode step comes from the same ``Chooser`` as in the plugin.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine_patch.chooser import Chooser
+from engine_patch.contract import OffFlavour, OffKind, ReplicaAnswer
+from engine_patch.embedded.acceptance import AcceptMode, Sampler, sampler
+from engine_patch.embedded.gauges import Books
+from engine_patch.embedded.kv import KvPool
+from engine_patch.embedded.requests import Request
+from engine_patch.embedded.table import Table
+from engine_patch.tier import OFF, TierName, TierShape
+from engine_patch.wire import RankCommand
+
+CLIP_NEW_TOKENS = 4096
+"""SGLang counts on at most this much output of a request when it admits."""
+RATIO_START, RATIO_LEAST, RATIO_STEPS = 0.7, 0.7 * 0.14, 600
+"""SGLang's estimate of the share of ``max_new_tokens`` that is used: start, floor, decay."""
+RETRACT_STEPS = 20
+"""Decode steps SGLang adds per request when it estimates that share anew after a retraction."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """One replica.
+
+    Args:
+        tiers: the built tiers; each needs a column in the table.
+        plain: a server without speculation; ``tiers`` is then ``off`` alone.
+        accept_length: mean accept length of the chain of three, see ``acceptance``.
+        max_running_requests: cap of the running batch.
+        empty_slots: slots of that cap that never fill.  A plain server leaves one empty: in each
+            measured plain run at its cap a last request ran alone, in no speculative one.
+        kv_slots: KV capacity.
+        reserve_follows: whether the reserve follows the active tier (``off`` gives it back) or
+            stays that of the widest built tier, as in an unpatched SGLang.
+        dp_rank: replica number.
+    """
+
+    table: Table
+    tiers: tuple[TierName, ...] = (OFF, "s1k1d2", "s3k1d4")
+    launch_tier: TierName = "s3k1d4"
+    off_kind: OffKind = OffKind.PLAIN_PATH
+    plain: bool = False
+    accept_length: float = 2.0
+    accept_mode: AcceptMode = AcceptMode.SAMPLED
+    max_running_requests: int = 256
+    empty_slots: int = 0
+    kv_slots: int = 861_668
+    reserve_follows: bool = True
+    dp_rank: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_running_requests > self.table.largest_batch:
+            raise ValueError(
+                f"table {self.table.name} ends at {self.table.largest_batch} running requests; "
+                f"max_running_requests {self.max_running_requests} is above it"
+            )
+        if self.max_running_requests - self.empty_slots < 1:
+            raise ValueError("max_running_requests must leave room for a request")
+        for tier in self.tiers:
+            self.table.column(tier, self.off_kind)
+
+    @classmethod
+    def plain_server(cls, table: Table, *, max_running_requests: int = 256) -> EngineConfig:
+        """A server without speculation, as measured."""
+        return cls(
+            table=table,
+            tiers=(OFF,),
+            launch_tier=OFF,
+            plain=True,
+            max_running_requests=max_running_requests,
+            empty_slots=1,
+            kv_slots=906_163,
+        )
+
+
+class Kind(StrEnum):
+    """What a pass does."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+@dataclass(slots=True)
+class Pass:
+    """A forward pass that is under way.
+
+    Args:
+        tokens: prompt tokens computed (prefill).
+        chunks: tokens computed per request (prefill).
+    """
+
+    kind: Kind
+    start_ms: float
+    end_ms: float
+    tier: TierName
+    requests: list[Request]
+    chunks: list[int] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Prompt tokens computed by it."""
+        return sum(self.chunks)
+
+
+class Engine:
+    """One replica.  Deterministic by ``seed`` and the order of calls.
+
+    Args:
+        on_pass: called with each pass when it starts.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        seed: int = 1,
+        *,
+        on_pass: Callable[[Pass], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.now_ms = 0.0
+        self.kv = KvPool(config.kv_slots)
+        self.books = Books(config)
+        self.chooser = Chooser(
+            config.tiers,
+            config.launch_tier,
+            largest_batch=dict.fromkeys(config.tiers, config.max_running_requests),
+            reserve_follows=config.reserve_follows,
+            dp_rank=config.dp_rank,
+        )
+        self.arrivals: deque[Request] = deque()
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.current: Pass | None = None
+        self.progressed: list[Request] = []
+        self._chunked: Request | None = None
+        self._finished: list[Request] = []
+        self._ratio = RATIO_START
+        self._on_pass = on_pass
+        self._rng = random.Random(seed)
+        self._samplers: dict[TierName, Sampler] = {}
+        self.set_accept_length(config.accept_length)
+        self._steps = {
+            tier: config.table.column(tier, config.off_kind).step_times() for tier in config.tiers
+        }
+        shapes = [TierShape.parse(tier) for tier in config.tiers]
+        self._widest = 0 if config.plain else max(shape.reserve() for shape in shapes)
+        self._set_reserve()
+
+    # ---- what callers do -------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Request:
+        """Hand over a request; it is seen by the scheduler at its ``arrival_ms``.
+
+        Raises:
+            ValueError: it could never run.
+        """
+        needed = request.prompt + request.output + max(self.kv.per_request, self._widest)
+        if request.prompt < 1 or request.output < 1:
+            raise ValueError("a request needs at least one prompt token and one output token")
+        if needed > self.kv.capacity:
+            raise ValueError(
+                f"prompt and output need {needed} KV slots, this engine has {self.kv.capacity}"
+            )
+        if self.arrivals and request.arrival_ms < self.arrivals[-1].arrival_ms:
+            later = [*self.arrivals, request]
+            later.sort(key=lambda entry: entry.arrival_ms)
+            self.arrivals = deque(later)
+        else:
+            self.arrivals.append(request)
+        return request
+
+    @property
+    def next_event_ms(self) -> float | None:
+        """When something happens next if nothing is submitted; None while idle."""
+        if self.current is not None:
+            return self.current.end_ms
+        if self.arrivals:
+            return max(self.now_ms, self.arrivals[0].arrival_ms)
+        return None
+
+    def advance(self, until_ms: float) -> list[Request]:
+        """Run until a virtual time; returns the requests that left, in that order."""
+        while (due := self.next_event_ms) is not None and due <= until_ms:
+            self.now_ms = due
+            if self.current is not None:
+                self._complete(self.current)
+            self._begin()
+        self.now_ms = max(self.now_ms, until_ms)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def command(self, command: RankCommand) -> ReplicaAnswer:
+        """Take a command; the tier changes at the head of the next decode step."""
+        answer = self.chooser.command(
+            command, running=len(self.running), free_slots=max(0, self.kv.free)
+        )
+        if self.current is None:
+            self._settle_idle()
+        return answer
+
+    def abort_all(self, why: str) -> list[Request]:
+        """Take every request out; returns them."""
+        # A pass under way counts nothing any more.
+        prefilling = self.current.requests if self.prefilling and self.current else []
+        self.current = None
+        gone = [*self.arrivals, *self.waiting, *prefilling, *self.running]
+        for request in gone:
+            request.failure = why
+            request.finish_ms = self.now_ms
+        for request in self.waiting:
+            self.kv.release(request.prefilled, keep=False)
+        for request in (*prefilling, *self.running):
+            self.kv.leave(request.context, keep=False)
+        self.arrivals.clear()
+        self.waiting.clear()
+        self.running = []
+        self._chunked = None
+        return gone
+
+    def hold(self, slots: int) -> None:
+        """Take KV slots away, as if something else held them; 0 gives them back."""
+        self.kv.held = slots
+        self.kv.evict()
+        if self.current is None:
+            self._begin()
+
+    def set_accept_length(self, accept_length: float) -> None:
+        """Change the mean accept length of the chain of three from the next step on."""
+        self._samplers = {
+            tier: sampler(accept_length, TierShape.parse(tier), self.config.accept_mode, self._rng)
+            for tier in self.config.tiers
+            if tier != OFF
+        }
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, waits or is on its way."""
+        return self.current is None and not self.arrivals
+
+    @property
+    def prefilling(self) -> int:
+        """Requests in the prefill pass under way."""
+        current = self.current
+        return len(current.requests) if current and current.kind is Kind.PREFILL else 0
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait and are not being prefilled."""
+        return len(self.waiting) - (1 if self._chunked is not None else 0)
+
+    @property
+    def cold_requests(self) -> int:
+        """Running requests whose drafter KV has holes."""
+        return sum(request.cold for request in self.running)
+
+    # ---- the scheduler ---------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        while self.arrivals and self.arrivals[0].arrival_ms <= self.now_ms:
+            self.waiting.append(self.arrivals.popleft())
+        started = self._prefill() or self._decode()
+        self.current = started
+        if started is None:
+            self._settle_idle()
+        elif self._on_pass is not None:
+            self._on_pass(started)
+
+    def _settle_idle(self) -> None:
+        self.chooser.settle_idle()
+        self._set_reserve()
+
+    def _set_reserve(self) -> None:
+        follows = self.config.reserve_follows and not self.config.plain
+        self.kv.per_request = (
+            self.chooser.reserve_of(self.chooser.tier) if follows else self._widest
+        )
+
+    def _prefill(self) -> Pass | None:
+        if not self.waiting:
+            return None
+        room = self.config.max_running_requests - self.config.empty_slots - len(self.running)
+        budget = self.config.table.prefill.chunk_tokens
+        # What the running requests will still take, as SGLang estimates it.
+        ahead = sum(
+            request.remaining(CLIP_NEW_TOKENS) * (1.0 if request.ignore_eos else self._ratio)
+            for request in self.running
+        )
+        free = self.kv.free - ahead
+        batch: list[Request] = []
+        chunks: list[int] = []
+        for request in self.waiting:
+            if len(batch) >= room or budget <= 0:
+                break
+            missing = request.context - request.prefilled
+            needed = missing + request.remaining(CLIP_NEW_TOKENS) + self.kv.per_request
+            if needed > free and request is not self._chunked:
+                break
+            free -= needed
+            chunk = min(missing, budget)
+            budget -= chunk
+            batch.append(request)
+            chunks.append(chunk)
+            if chunk < missing:
+                break
+        if not batch:
+            return None
+        for request in batch:
+            if request.forward_ms is None:
+                request.forward_ms = self.now_ms
+        prefill = self.config.table.prefill
+        per_token = prefill.plain_token_ms if self.config.plain else prefill.draft_token_ms
+        for request, chunk in zip(batch, chunks, strict=True):
+            self.kv.commit(chunk)
+            request.prefilled += chunk
+        self.kv.evict()
+        last = batch[-1]
+        self._chunked = last if last.prefilled < last.context else None
+        whole = len(batch) - (1 if self._chunked is not None else 0)
+        # The slots of requests that will run are spoken for from here on.
+        for _ in range(whole):
+            self.kv.enter()
+        self.kv.evict()
+        for _ in range(whole):
+            self.waiting.popleft()
+        duration = prefill.pass_ms + sum(chunks) * per_token
+        return Pass(
+            Kind.PREFILL,
+            self.now_ms,
+            self.now_ms + duration,
+            self.chooser.tier,
+            batch[:whole],
+            chunks,
+        )
+
+    def _decode(self) -> Pass | None:
+        if not self.running:
+            return None
+        tier = self.chooser.next_tier(len(self.running))
+        self._set_reserve()
+        self._make_room()
+        if not self.running:
+            return None
+        if tier == OFF and self.chooser.off_flavour is OffFlavour.COLD:
+            for request in self.running:
+                request.cold = True
+        duration = self._steps[tier][len(self.running)]
+        return Pass(Kind.DECODE, self.now_ms, self.now_ms + duration, tier, self.running)
+
+    def _make_room(self) -> None:
+        """Retract requests until the step fits; the last one is given up if it cannot."""
+        before = len(self.running)
+        if self._short():
+            # Least output goes first, longest prompt among equals.
+            self.running.sort(key=lambda entry: (-entry.emitted, entry.prompt))
+        while self._short() and len(self.running) > 1:
+            request = self.running.pop()
+            self.kv.leave(request.context, keep=False)
+            request.prefilled = 0
+            request.retractions += 1
+            self.books.retractions += 1
+            self.waiting.append(request)
+        if self._short():
+            request = self.running.pop()
+            self.kv.leave(request.context, keep=False)
+            self._leave(request, "out of KV slots even after retracting all other requests")
+        self.kv.evict()
+        if len(self.running) < before:
+            emitted = sum(entry.emitted for entry in self.running)
+            wanted = sum(entry.output for entry in self.running)
+            ratio = (emitted + RETRACT_STEPS * len(self.running)) / (wanted + 1)
+            self._ratio = min(1.0, ratio)
+        else:
+            self._ratio = max(RATIO_LEAST, self._ratio - (RATIO_START - RATIO_LEAST) / RATIO_STEPS)
+
+    def _short(self) -> bool:
+        # Without a reserve (a plain server) each request still needs the slot of its next token.
+        spare = len(self.running) if self.kv.per_request == 0 else 0
+        return bool(self.running) and self.kv.free < spare
+
+    # ---- results ---------------------------------------------------------------------------------
+
+    def _complete(self, done: Pass) -> None:
+        self.current = None
+        if done.kind is Kind.PREFILL:
+            self._complete_prefill(done)
+        else:
+            self._complete_decode(done)
+
+    def _complete_prefill(self, done: Pass) -> None:
+        self.books.prefilled(done, len(self.running), self.queued, self.kv, self.now_ms)
+        for request in done.requests:
+            request.emitted += 1
+            self.kv.commit(1)
+            request.prefilled = request.context
+            if request.first_token_ms is None:
+                request.first_token_ms = self.now_ms
+            if request.stream:
+                self.progressed.append(request)
+            if request.emitted >= request.output:
+                self.kv.leave(request.context, keep=not request.cold)
+                self._leave(request)
+            else:
+                self.running.append(request)
+        self.kv.evict()
+
+    def _complete_decode(self, done: Pass) -> None:
+        speculating = done.tier != OFF
+        emitted = self._emit_drafts(done) if speculating else self._emit_ones(done)
+        self.kv.commit(emitted)
+        finished = [entry for entry in self.running if entry.emitted >= entry.output]
+        if finished:
+            self.running = [entry for entry in self.running if entry.emitted < entry.output]
+            for request in finished:
+                self.kv.leave(request.context, keep=not request.cold)
+                self._leave(request)
+        self.kv.evict()
+        self.books.decoded(
+            done,
+            emitted,
+            running=len(self.running),
+            queued=self.queued,
+            kv=self.kv,
+            now_ms=self.now_ms,
+        )
+
+    def _emit_ones(self, done: Pass) -> int:
+        for request in done.requests:
+            request.emitted += 1
+            if request.stream:
+                self.progressed.append(request)
+        return len(done.requests)
+
+    def _emit_drafts(self, done: Pass) -> int:
+        accepted = self._samplers[done.tier].draw(len(done.requests))
+        self.chooser.verified(done.tier, accepted)
+        shape = TierShape.parse(done.tier)
+        width = shape.num_draft_tokens - 1
+        emitted = 0
+        for request, drafts in zip(done.requests, accepted, strict=True):
+            left = request.output - request.emitted
+            tokens = drafts + 1 if drafts < left else left
+            request.emitted += tokens
+            request.verifies += 1
+            request.accepted += drafts
+            request.proposed += width
+            emitted += tokens
+            if request.stream:
+                self.progressed.append(request)
+        self.books.verified(len(done.requests), sum(accepted), width)
+        return emitted
+
+    def _leave(self, request: Request, failure: str = "") -> None:
+        request.failure = failure
+        request.finish_ms = self.now_ms
+        self._finished.append(request)
+        self.books.left(request)
