@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from engine_patch.chooser import Chooser
+from engine_patch.chooser import JOURNAL_LENGTH, Chooser
 from engine_patch.contract import OffFlavour, OffKind, ReplicaAnswer
 from engine_patch.embedded.acceptance import AcceptMode, Sampler, sampler
 from engine_patch.embedded.gauges import Books
@@ -123,6 +123,10 @@ class Engine:
 
     Args:
         on_pass: called with each pass when it starts.
+
+    Attributes:
+        progressed: streaming requests that got tokens; the caller empties it.
+        switch_times: virtual time of each entry of the chooser's journal, by its number.
     """
 
     def __init__(
@@ -148,8 +152,10 @@ class Engine:
         self.running: list[Request] = []
         self.current: Pass | None = None
         self.progressed: list[Request] = []
+        self.switch_times: dict[int, float] = {}
         self._chunked: Request | None = None
         self._finished: list[Request] = []
+        self._noted = 0
         self._ratio = RATIO_START
         self._on_pass = on_pass
         self._rng = random.Random(seed)
@@ -160,7 +166,7 @@ class Engine:
         }
         shapes = [TierShape.parse(tier) for tier in config.tiers]
         self._widest = 0 if config.plain else max(shape.reserve() for shape in shapes)
-        self._set_reserve()
+        self._follow_tier()
 
     # ---- what callers do -------------------------------------------------------------------------
 
@@ -233,6 +239,10 @@ class Engine:
         self._chunked = None
         return gone
 
+    def cut(self, request: Request) -> None:
+        """End a request early: its caller has gone.  It leaves with its next token."""
+        request.output = min(request.output, max(1, request.emitted))
+
     def hold(self, slots: int) -> None:
         """Take KV slots away, as if something else held them; 0 gives them back."""
         self.kv.held = slots
@@ -283,9 +293,14 @@ class Engine:
 
     def _settle_idle(self) -> None:
         self.chooser.settle_idle()
-        self._set_reserve()
+        self._follow_tier()
 
-    def _set_reserve(self) -> None:
+    def _follow_tier(self) -> None:
+        """Note when the chooser switched, and set the reserve of the tier it is on."""
+        for number in range(self._noted + 1, self.chooser.switches + 1):
+            self.switch_times[number] = self.now_ms
+            self.switch_times.pop(number - JOURNAL_LENGTH, None)
+        self._noted = self.chooser.switches
         follows = self.config.reserve_follows and not self.config.plain
         self.kv.per_request = (
             self.chooser.reserve_of(self.chooser.tier) if follows else self._widest
@@ -352,7 +367,7 @@ class Engine:
         if not self.running:
             return None
         tier = self.chooser.next_tier(len(self.running))
-        self._set_reserve()
+        self._follow_tier()
         self._make_room()
         if not self.running:
             return None

@@ -154,6 +154,17 @@ class Books:
             return None
         return 1 + self.lifetime_accepted / self.lifetime_verified
 
+    @property
+    def lifetime_accept_rate(self) -> float | None:
+        """Accepted per proposed draft since boot; None before the first proposal."""
+        if not self.lifetime_proposed:
+            return None
+        return self.lifetime_accepted / self.lifetime_proposed
+
+    def reset_lifetime(self) -> None:
+        """Start SGLang's lifetime means anew."""
+        self.lifetime_accepted = self.lifetime_proposed = self.lifetime_verified = 0
+
     def _load(self, running: int, queued: int, kv: KvPool, now_ms: float) -> None:
         gauges = self.gauges
         gauges.running, gauges.queued = running, queued
