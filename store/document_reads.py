@@ -1,0 +1,160 @@
+"""Reading the records that are JSON documents.
+
+Here an unreadable row is an error and not skipped: an override or a policy that silently went
+missing would change what the control plane does.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import Connection
+from sqlmodel import col, select
+
+from store.documents import record
+from store.errors import StoreCorrupt
+from store.policies import PolicyConfig
+from store.records import (
+    AuditEntry,
+    BenchmarkPoint,
+    CostTable,
+    Decision,
+    EngineRecord,
+    EngineSwitch,
+    Marker,
+    Override,
+    SessionRecord,
+)
+from store.tables import (
+    AuditRow,
+    BenchmarkRow,
+    CostTableRow,
+    DecisionRow,
+    EngineRow,
+    MarkerRow,
+    OverrideRow,
+    PolicyRow,
+    SessionRow,
+    SwitchRow,
+)
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _read(model: type[_Model], table: str, row_id: int | None, key: object, body: str) -> _Model:
+    try:
+        return record(model, body, row_id)
+    except ValidationError as error:
+        raise StoreCorrupt(
+            f"row {key} of table {table} cannot be read: {error}. Nothing was changed. "
+            "Restore a backup, or move the file aside and start again."
+        ) from error
+
+
+def engines(connection: Connection) -> list[EngineRecord]:
+    """In the order they were added."""
+    rows = connection.execute(
+        select(EngineRow.engine_id, EngineRow.body).order_by(
+            col(EngineRow.added_utc_ms), col(EngineRow.engine_id)
+        )
+    )
+    return [_read(EngineRecord, "engines", None, key, body) for key, body in rows]
+
+
+def decisions(
+    connection: Connection, engine_id: str | None, before_id: int | None, limit: int
+) -> list[Decision]:
+    """Newest first."""
+    query = select(DecisionRow.id, DecisionRow.body).order_by(col(DecisionRow.id).desc())
+    if engine_id is not None:
+        # By (engine, seq), which has an index; ids rise with the sequence numbers.
+        query = query.where(DecisionRow.engine_id == engine_id)
+    if before_id is not None:
+        query = query.where(col(DecisionRow.id) < before_id)
+    rows = connection.execute(query.limit(limit))
+    return [_read(Decision, "decisions", key, key, body) for key, body in rows]
+
+
+def switches(connection: Connection, engine_id: str, limit: int) -> list[EngineSwitch]:
+    """Newest first."""
+    rows = connection.execute(
+        select(SwitchRow.id, SwitchRow.body)
+        .where(SwitchRow.engine_id == engine_id)
+        .order_by(col(SwitchRow.id).desc())
+        .limit(limit)
+    )
+    return [_read(EngineSwitch, "switches", key, key, body) for key, body in rows]
+
+
+def overrides(
+    connection: Connection, engine_id: str | None, *, in_force_only: bool
+) -> list[Override]:
+    """Newest first."""
+    query = select(OverrideRow.id, OverrideRow.body).order_by(col(OverrideRow.id).desc())
+    if engine_id is not None:
+        query = query.where(OverrideRow.engine_id == engine_id)
+    if in_force_only:
+        query = query.where(col(OverrideRow.ended_utc_ms).is_(None))
+    rows = connection.execute(query)
+    return [_read(Override, "overrides", key, key, body) for key, body in rows]
+
+
+def policies(
+    connection: Connection, engine_id: str, limit: int | None = None
+) -> list[PolicyConfig]:
+    """Newest version first."""
+    rows = connection.execute(
+        select(PolicyRow.id, PolicyRow.body)
+        .where(PolicyRow.engine_id == engine_id)
+        .order_by(col(PolicyRow.version).desc())
+        .limit(limit)
+    )
+    return [_read(PolicyConfig, "policies", None, key, body) for key, body in rows]
+
+
+def audit(connection: Connection, before_id: int | None, limit: int) -> list[AuditEntry]:
+    """Newest first."""
+    query = select(AuditRow).order_by(col(AuditRow.id).desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(col(AuditRow.id) < before_id)
+    return [AuditEntry(**row._mapping) for row in connection.execute(query)]
+
+
+def markers(connection: Connection, engine_id: str) -> list[Marker]:
+    """In the order of the observations they stand at."""
+    rows = connection.execute(
+        select(MarkerRow.id, MarkerRow.body)
+        .where(MarkerRow.engine_id == engine_id)
+        .order_by(col(MarkerRow.seq), col(MarkerRow.id))
+    )
+    return [_read(Marker, "markers", key, key, body) for key, body in rows]
+
+
+def sessions(connection: Connection) -> list[SessionRecord]:
+    """Newest first."""
+    rows = connection.execute(
+        select(SessionRow.id, SessionRow.body).order_by(col(SessionRow.id).desc())
+    )
+    return [_read(SessionRecord, "sessions", key, key, body) for key, body in rows]
+
+
+def benchmark_points(connection: Connection, setup_key: str) -> list[BenchmarkPoint]:
+    """In the order they were measured."""
+    rows = connection.execute(
+        select(BenchmarkRow.id, BenchmarkRow.body)
+        .where(BenchmarkRow.setup_key == setup_key)
+        .order_by(col(BenchmarkRow.id))
+    )
+    return [_read(BenchmarkPoint, "benchmark_points", key, key, body) for key, body in rows]
+
+
+def cost_table(connection: Connection, setup_key: str) -> CostTable | None:
+    """The newest of this setup key."""
+    row = connection.execute(
+        select(CostTableRow.id, CostTableRow.body)
+        .where(CostTableRow.setup_key == setup_key)
+        .order_by(col(CostTableRow.id).desc())
+        .limit(1)
+    ).first()
+    return _read(CostTable, "cost_tables", row[0], row[0], row[1]) if row else None
