@@ -1,0 +1,293 @@
+"""The store: one file, one writer thread, any number of readers.
+
+``write`` hands records to the writer thread and returns a future; a resolved future means stored.
+Reads are synchronous, see everything whose future has resolved, and may come from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
+
+from store import document_reads, tick_reads
+from store.errors import StoreClosed, StoreError, StoreUnwritable
+from store.lock import WriterLock
+from store.pen import Record
+from store.policies import PolicyConfig
+from store.pruning import Pruned
+from store.records import (
+    AuditEntry,
+    BenchmarkPoint,
+    CostTable,
+    Decision,
+    EngineRecord,
+    EngineSwitch,
+    Marker,
+    Override,
+    RawScrape,
+    SessionRecord,
+    Tick,
+)
+from store.sqlite import (
+    begin_reading,
+    check_place,
+    explain,
+    inspect_read_only,
+    locate,
+    prepare,
+    reader_engine,
+    writer_engine,
+)
+from store.writer import Writer
+
+__all__ = ["Record", "Store"]
+
+
+class Store:
+    """Everything that is written down, in one database.  Use ``Store.open``."""
+
+    def __init__(
+        self, path: Path, readers: Engine, writer: Writer | None, lock: WriterLock | None
+    ) -> None:
+        self.path = path
+        self._readers = readers
+        self._writer = writer
+        self._lock = lock
+        self._ticks = tick_reads.TickReader()
+        self._closed = False
+
+    @classmethod
+    def open(cls, location: Path | str, *, read_only: bool = False) -> Self:
+        """Open a database, making or upgrading it unless ``read_only``.
+
+        Args:
+            location: a file path, or an SQLAlchemy URL (``sqlite:///PATH``).
+
+        Raises:
+            StoreNewer, StoreOlder: a schema that this build cannot use.
+            StoreCorrupt, StoreForeign: not a usable database of ours.
+            StoreUnwritable: no directory, no permission, read-only or full disk.
+            StoreBusy: another control plane writes it.
+            StoreError: base of all these; the text says what to do.
+        """
+        path = locate(location)
+        check_place(path, read_only=read_only)
+        if read_only:
+            inspect_read_only(path)
+            return cls(path, reader_engine(path), None, None)
+        lock = WriterLock.take(path)
+        try:
+            prepare(path)
+            writer = Writer(writer_engine(path), path)
+        except BaseException:
+            lock.release()
+            raise
+        return cls(path, reader_engine(path), writer, lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish the queued writes, then close; a second call does nothing."""
+        if self._writer is not None:
+            self._writer.drain()
+        self._closed = True
+        self._readers.dispose()
+        if self._writer is not None:
+            self._writer.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    # writing
+
+    def write(self, records: Sequence[Record]) -> Future[list[Record]]:
+        """Store records in one transaction: all of them, or none.
+
+        Ticks and raw scrapes are acknowledged once committed; everything else once it is on the
+        disk.  Never blocks and never raises.  A failed write changes nothing and later writes go
+        on; it may be tried again.
+
+        Returns:
+            A future of the same records in order, with their row ids.  Its exceptions:
+            StoreRefused (a record contradicts what is stored), StoreUnwritable (disk full),
+            StoreBusy, StoreCorrupt, StoreOverloaded (queue full), StoreClosed.
+        """
+        if self._writer is None:
+            return _failed(self._cannot_write())
+        return self._writer.submit(records)
+
+    def prune(self, before_utc_ms: int) -> Future[Pruned]:
+        """Remove ticks and raw scrapes from before this time, in small steps between writes.
+
+        The newest tick of each engine stays.  ``close`` ends a run early.
+
+        Returns:
+            A future of the numbers of removed rows.
+        """
+        if self._writer is None:
+            return _failed(self._cannot_write())
+        return self._writer.prune(before_utc_ms)
+
+    @property
+    def waiting(self) -> int:
+        """Writes in the queue."""
+        return self._writer.waiting if self._writer is not None else 0
+
+    @property
+    def unreadable(self) -> int:
+        """Ticks and raw scrapes that reads had to skip because their rows are damaged."""
+        return self._ticks.unreadable
+
+    # reading
+
+    def ticks(
+        self,
+        engine_id: str,
+        *,
+        after_id: int | None = None,
+        before_id: int | None = None,
+        limit: int = 1000,
+    ) -> list[Tick]:
+        """Ticks of one engine, oldest first.
+
+        Without ``after_id`` the newest ``limit`` (before ``before_id``); with it, even 0, the first
+        ``limit`` after it: pass the last id again to page forward.
+        """
+        _positive(limit)
+        with self._reading() as connection:
+            return self._ticks.of_engine(
+                connection, engine_id, after_id=after_id, before_id=before_id, limit=limit
+            )
+
+    def ticks_after(self, after_id: int, limit: int = 1000) -> list[Tick]:
+        """Ticks of all engines after an id, oldest first: what a resuming SSE client has missed."""
+        _positive(limit)
+        with self._reading() as connection:
+            return self._ticks.after(connection, after_id, limit)
+
+    def last_tick(self, engine_id: str) -> Tick | None:
+        """The newest readable tick of an engine; it may be a gap."""
+        for limit in (1, 100):
+            found = self.ticks(engine_id, limit=limit)
+            if found:
+                return found[-1]
+        return None
+
+    def last_seq(self, engine_id: str) -> int:
+        """The highest observation number ever stored for an engine, 0 for none."""
+        with self._reading() as connection:
+            return tick_reads.last_seq(connection, engine_id)
+
+    def scrapes(self, engine_id: str, first_seq: int, last_seq: int) -> list[RawScrape]:
+        """Raw scrapes of a range of observations, both ends included, oldest first."""
+        with self._reading() as connection:
+            return self._ticks.scrapes(connection, engine_id, first_seq, last_seq)
+
+    def decisions(
+        self, engine_id: str | None = None, *, before_id: int | None = None, limit: int = 100
+    ) -> list[Decision]:
+        """Decisions, newest first, of one engine or of all."""
+        _positive(limit)
+        with self._reading() as connection:
+            return document_reads.decisions(connection, engine_id, before_id, limit)
+
+    def switches(self, engine_id: str, *, limit: int = 100) -> list[EngineSwitch]:
+        """Engine switches, newest first."""
+        _positive(limit)
+        with self._reading() as connection:
+            return document_reads.switches(connection, engine_id, limit)
+
+    def overrides(
+        self, engine_id: str | None = None, *, in_force_only: bool = False
+    ) -> list[Override]:
+        """Overrides, newest first, of one engine or of all.
+
+        In force means not ended.  The store has no clock: one whose time ran out while nobody
+        looked is still listed, and ends in the next controller step.
+        """
+        with self._reading() as connection:
+            return document_reads.overrides(connection, engine_id, in_force_only=in_force_only)
+
+    def policy(self, engine_id: str) -> PolicyConfig | None:
+        """The newest version of an engine's policy."""
+        with self._reading() as connection:
+            return next(iter(document_reads.policies(connection, engine_id, limit=1)), None)
+
+    def policies(self, engine_id: str) -> list[PolicyConfig]:
+        """Every version of an engine's policy, newest first."""
+        with self._reading() as connection:
+            return document_reads.policies(connection, engine_id)
+
+    def engines(self) -> list[EngineRecord]:
+        """All engines in the order they were added."""
+        with self._reading() as connection:
+            return document_reads.engines(connection)
+
+    def audit(self, *, before_id: int | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Audit entries, newest first."""
+        _positive(limit)
+        with self._reading() as connection:
+            return document_reads.audit(connection, before_id, limit)
+
+    def markers(self, engine_id: str) -> list[Marker]:
+        """An engine's markers, in the order of the observations they stand at."""
+        with self._reading() as connection:
+            return document_reads.markers(connection, engine_id)
+
+    def sessions(self) -> list[SessionRecord]:
+        """Sessions, newest first."""
+        with self._reading() as connection:
+            return document_reads.sessions(connection)
+
+    def benchmark_points(self, setup_key: str) -> list[BenchmarkPoint]:
+        """The measured points of a setup key, in the order they were stored."""
+        with self._reading() as connection:
+            return document_reads.benchmark_points(connection, setup_key)
+
+    def cost_table(self, setup_key: str) -> CostTable | None:
+        """The newest step-cost table of a setup key."""
+        with self._reading() as connection:
+            return document_reads.cost_table(connection, setup_key)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        if self._closed:
+            raise StoreClosed(f"{self.path}: the store was closed")
+        try:
+            with self._readers.connect() as connection:
+                begin_reading(connection)
+                yield connection
+        except DBAPIError as error:
+            raise explain(error.orig or error, self.path) from error
+
+    def _cannot_write(self) -> StoreError:
+        if self._closed:
+            return StoreClosed(f"{self.path}: the store was closed; this was not recorded")
+        return StoreUnwritable(f"{self.path} was opened read-only: open it for writing")
+
+
+def _failed(error: StoreError) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
+
+
+def _positive(limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, not {limit}")

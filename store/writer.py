@@ -1,0 +1,244 @@
+"""The one thread that writes: a bounded queue in, futures out, a sentinel at the end."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from store.errors import (
+    StoreBusy,
+    StoreClosed,
+    StoreCorrupt,
+    StoreError,
+    StoreOverloaded,
+    StoreRefused,
+    StoreUnwritable,
+)
+from store.pen import Pen, Record
+from store.pruning import Pruned, Pruning
+from store.records import RawScrape, Tick
+from store.sqlite import begin, checkpoint, explain, free_pages
+
+QUEUE_LIMIT = 4096
+"""Writes that may wait.  Ticks and scrapes alone are refused earlier, at ``TICK_LIMIT``, so that a
+flood of them leaves room for decisions, overrides and the audit."""
+TICK_LIMIT = 3584
+GROUP_LIMIT = 256
+"""Waiting writes that share one transaction at most."""
+SYNC_EVERY_S = 5.0
+"""Ticks are forced to the disk at least this often, in seconds: what a power cut may cost."""
+
+_log = logging.getLogger("specdeck.store")
+
+
+@dataclass
+class _Write:
+    records: tuple[Record, ...]
+    future: Future[list[Record]] = field(default_factory=Future)
+
+    @property
+    def durable(self) -> bool:
+        """Whether it must be on the disk before it is acknowledged."""
+        return not all(isinstance(record, Tick | RawScrape) for record in self.records)
+
+
+@dataclass
+class _Prune:
+    pruning: Pruning
+    future: Future[Pruned] = field(default_factory=Future)
+
+
+_Item = _Write | _Prune | None
+
+
+class Writer:
+    """Owns the only connection that writes.
+
+    One submitted write is one transaction: all its records are stored or none.  When several wait
+    they are committed together, but each still succeeds or fails on its own.
+    """
+
+    def __init__(self, engine: Engine, path: Path) -> None:
+        self._engine = engine
+        self._path = path
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._pen = Pen()
+        self._synced_at = time.monotonic()
+        self._unsynced = False
+        self._connection = engine.connect()
+        self._thread = threading.Thread(target=self._run, name="specdeck-store", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Writes that have not been taken up yet."""
+        return self._queue.qsize()
+
+    def submit(self, records: Sequence[Record]) -> Future[list[Record]]:
+        """Queue one transaction; never blocks and never raises, the future tells.
+
+        A write once handed over cannot be cancelled: it is done even if nobody waits any more.
+        """
+        write = _Write(tuple(records))
+        write.future.set_running_or_notify_cancel()
+        strangers = [r for r in write.records if not isinstance(r, Record)]
+        limit = QUEUE_LIMIT if write.durable else TICK_LIMIT
+        with self._closing:
+            if self._closed:
+                write.future.set_exception(_closed(self._path))
+            elif strangers:
+                kind = type(strangers[0]).__name__
+                write.future.set_exception(StoreRefused(f"the store keeps no {kind}"))
+            elif self._queue.qsize() >= limit:
+                write.future.set_exception(
+                    StoreOverloaded(
+                        f"{self._path} is {self._queue.qsize()} writes behind; this one was not "
+                        "recorded. Look for a slow or locked disk, or poll less often."
+                    )
+                )
+            else:
+                self._queue.put(write)
+        return write.future
+
+    def prune(self, before_utc_ms: int) -> Future[Pruned]:
+        """Queue the removal of ticks and scrapes older than ``before_utc_ms``."""
+        prune = _Prune(Pruning(before_utc_ms))
+        prune.future.set_running_or_notify_cancel()
+        with self._closing:
+            if self._closed:
+                prune.future.set_exception(_closed(self._path))
+            else:
+                self._queue.put(prune)
+        return prune.future
+
+    def drain(self) -> None:
+        """Do what is queued, then end the thread; what comes later is refused."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        self._thread.join()
+
+    def close(self) -> None:
+        """Drain, then close the connection.
+
+        The last connection of a file brings its write-ahead log into it, and a reader's cannot: so
+        readers close between ``drain`` and this.
+        """
+        self.drain()
+        self._connection.close()
+        self._engine.dispose()
+
+    def _run(self) -> None:
+        open_ = True
+        while open_:
+            group: list[_Write] = []
+            prune: _Prune | None = None
+            try:
+                item = self._queue.get(timeout=SYNC_EVERY_S if self._unsynced else None)
+                while isinstance(item, _Write):
+                    group.append(item)
+                    if len(group) == GROUP_LIMIT:
+                        break
+                    item = self._queue.get_nowait()
+                else:
+                    open_ = item is not None
+                    prune = item
+            except queue.Empty:
+                if not group:
+                    self._sync()
+            if group:
+                self._write(group)
+            if prune is not None:
+                self._prune_step(prune)
+
+    def _write(self, group: list[_Write]) -> None:
+        """Commit the group in one transaction or, if a record is to blame, one by one."""
+        try:
+            answers = self._transaction(group)
+        except (StoreUnwritable, StoreBusy, StoreCorrupt) as error:
+            # The file's trouble, not a record's: trying each again would only take longer.
+            for write in group:
+                write.future.set_exception(error)
+        except StoreError as error:
+            if len(group) == 1:
+                group[0].future.set_exception(error)
+            else:
+                for write in group:
+                    self._write([write])
+        else:
+            for write, answer in zip(group, answers, strict=True):
+                write.future.set_result(answer)
+
+    def _transaction(self, group: list[_Write]) -> list[list[Record]]:
+        now = time.monotonic()
+        durable = any(write.durable for write in group) or now - self._synced_at >= SYNC_EVERY_S
+        try:
+            begin(self._connection, durable=durable)
+            answers = [
+                [self._pen.save(self._connection, record) for record in write.records]
+                for write in group
+            ]
+            self._connection.commit()
+        except BaseException as error:
+            self._undo()
+            raise self._explained(error) from error
+        self._pen.kept()
+        self._unsynced = not durable
+        if durable:
+            self._synced_at = now
+        return answers
+
+    def _prune_step(self, prune: _Prune) -> None:
+        try:
+            begin(self._connection, durable=False)
+            more = prune.pruning.step(self._connection)
+            self._connection.commit()
+            free_pages(self._connection)
+        except BaseException as error:  # noqa: BLE001 (the thread must live; the future tells)
+            self._undo()
+            prune.future.set_exception(self._explained(error))
+            return
+        with self._closing:
+            if more and not self._closed:
+                self._queue.put(prune)  # behind whatever has been queued meanwhile
+                return
+        prune.future.set_result(prune.pruning.pruned)
+
+    def _sync(self) -> None:
+        """Force acknowledged ticks to the disk when nothing else came to do it."""
+        self._unsynced = False
+        self._synced_at = time.monotonic()
+        try:
+            checkpoint(self._connection)
+        except SQLAlchemyError as error:
+            _log.warning("%s", self._explained(error))
+
+    def _undo(self) -> None:
+        self._pen.forget()
+        try:
+            self._connection.rollback()
+        except SQLAlchemyError as error:
+            _log.warning("%s", self._explained(error))
+
+    def _explained(self, error: BaseException) -> StoreError:
+        if isinstance(error, StoreError):
+            return error
+        if isinstance(error, DBAPIError) and error.orig is not None:
+            return explain(error.orig, self._path)
+        return StoreRefused(f"{self._path}: not stored: {error}")
+
+
+def _closed(path: Path) -> StoreClosed:
+    return StoreClosed(f"{path}: the store was closed; this was not recorded")
