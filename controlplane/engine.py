@@ -46,10 +46,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """What the endpoints of an unpatched server brought; ``raw`` as (path, text)."""
+    """What the endpoints of an unpatched server brought.
+
+    Args:
+        simulated: table of an engine whose times are simulated.
+        raw: (path, text) of each answer.
+    """
 
     metrics: EngineMetrics | None
     loads: Loads | None
+    simulated: str | None
     raw: tuple[tuple[str, str], ...]
 
 
@@ -246,7 +252,7 @@ class EngineClient:
             for path, answer in ((LOADS, loads), (METRICS, metrics))
             if answer.status == 200
         ]
-        return _Watched(read_scrape, read_load, tuple(raw))
+        return _Watched(read_scrape, read_load, loads.simulated, tuple(raw))
 
     # -- facts -------------------------------------------------------------------------------
 
@@ -261,6 +267,7 @@ class EngineClient:
             self._info,
             watched.loads,
             protocol=shake.protocol,
+            simulated=watched.simulated,
         )
 
     def _ask_server_info(self, boot_id: str) -> None:

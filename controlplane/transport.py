@@ -23,10 +23,15 @@ LEFT_LEAST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as it came."""
+    """An answer as it came.
+
+    Args:
+        simulated: table of an engine that says its times are simulated, None on a real one.
+    """
 
     status: int
     body: bytes
+    simulated: str | None = None
 
 
 class EngineHttp:
@@ -152,7 +157,9 @@ class EngineHttp:
                     )
         finally:
             await response.aclose()
-        return Answer(response.status_code, bytes(body))
+        return Answer(
+            response.status_code, bytes(body), response.headers.get("x-specdeck-simulated")
+        )
 
 
 @lru_cache(maxsize=1)

@@ -143,12 +143,14 @@ def facts_of(
     loads: Loads | None,
     *,
     protocol: int | None = None,
+    simulated: str | None = None,
 ) -> EngineFacts:
     """What rarely changes about the server.
 
     Args:
         plugin, message, protocol: why it is watched without commands.
         info: None until ``/server_info`` was answered; identity and launch tier wait for it.
+        simulated: table of an engine whose times are simulated.
     """
     version = (info.version if info is not None else None) or (
         loads.version if loads is not None else None
@@ -171,6 +173,8 @@ def facts_of(
         launch_tier=info.launch_shape.name
         if info is not None and info.launch_shape is not None
         else None,
+        simulated=simulated is not None,
+        simulation_table=simulated,
     )
 
 

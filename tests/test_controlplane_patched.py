@@ -1,0 +1,300 @@
+"""A patched engine's answer as facts and samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controlplane import patched
+from controlplane.patched import Seen
+from controlplane.polled import Stamp
+from engine_patch.contract import (
+    PROTOCOL,
+    AcceptWindow,
+    Capability,
+    Claim,
+    Identity,
+    JournalEntry,
+    KvSlots,
+    Lease,
+    Mode,
+    OffKind,
+    OnLeaseEnd,
+    RankState,
+    ReplicaState,
+    Simulation,
+    SpeculationState,
+    SwitchReason,
+    TierInfo,
+    Versions,
+)
+from engine_patch.tier import TierShape
+from store.observations import PluginStatus, Sample, Source
+
+STAMP = Stamp("e", 7, 1000, 50, "clock", 2.5)
+
+
+def tier(name: str, **more: Any) -> TierInfo:
+    shape = TierShape.parse(name)
+    return TierInfo(name=name, **shape.model_dump(), alloc_len=shape.alloc_len(), **more)
+
+
+def rank(number: int, tier: str | None = "s3k1d4", *, observed: bool = True) -> RankState:
+    return RankState(
+        tp_rank=number, observed=observed, tier=tier, applied_epoch=2, applied_generation=9
+    )
+
+
+def replica(dp_rank: int = 0, **changes: Any) -> ReplicaState:
+    values: dict[str, Any] = {
+        "dp_rank": dp_rank,
+        "ranks": (rank(0),),
+        "running": 8,
+        "queued": 1,
+        "prefilling": 2,
+        "kv": KvSlots(capacity=1000, committed=300, evictable=50, reserve=48),
+        "accept": AcceptWindow(tier="s3k1d4", length=2.0, requests=100, steps=20),
+        "decode_tokens": 500,
+        "decode_steps": 60,
+        "verify_steps": 40,
+        "prefill_tokens": 700,
+        "retractions": 1,
+        "graph_misses": 3,
+        "sample": 5,
+    }
+    return ReplicaState(**{**values, **changes})
+
+
+def entry(seq: int, dp_rank: int = 0) -> JournalEntry:
+    return JournalEntry(
+        dp_rank=dp_rank,
+        seq=seq,
+        from_tier="s3k1d4",
+        to_tier="off",
+        reason=SwitchReason.BATCH_UP,
+        step=1,
+        batch=9,
+    )
+
+
+def state(*replicas: ReplicaState, **changes: Any) -> SpeculationState:
+    values: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "protocol_min": 1,
+        "boot_id": "boot-1",
+        "uptime_s": 3.0,
+        "versions": Versions(engine="sglang", engine_version="0.5.23", plugin_version="0.1"),
+        "identity": Identity(model="m"),
+        "capabilities": (Capability(name="auto", available=True),),
+        "tiers": (tier("off", off_kind=OffKind.ONE_TOKEN_VERIFY), tier("s3k1d4")),
+        "launch_tier": "s3k1d4",
+        "mode": Mode.ON,
+        "desired_tier": "s3k1d4",
+        "thresholds": None,
+        "epoch": 2,
+        "generation": 9,
+        "replicas": replicas or (replica(),),
+    }
+    return SpeculationState(**{**values, **changes})
+
+
+def samples(*states: SpeculationState, seen: Seen | None = None) -> list[Sample]:
+    seen = seen or Seen()
+    out = []
+    for one in states:
+        seen, sample = patched.observe(seen, one, STAMP)
+        out.append(sample)
+    return out
+
+
+def test_facts_are_taken_over_with_the_kind_of_off() -> None:
+    facts = patched.facts_of(state())
+    assert facts.plugin is PluginStatus.PRESENT
+    assert facts.writable
+    assert (facts.boot_id, facts.protocol) == ("boot-1", PROTOCOL)
+    assert facts.off_kind is OffKind.ONE_TOKEN_VERIFY
+    assert not facts.simulated
+    simulated = patched.facts_of(
+        state(simulation=Simulation(table="t", source="s", lag=0.0, valid=True))
+    )
+    assert (simulated.simulated, simulated.simulation_table) == (True, "t")
+
+
+def test_one_replica_is_carried_over_field_by_field() -> None:
+    claim, lease = (
+        Claim(holder="h", epoch=2, remaining_s=4.0),
+        Lease(lease_s=30, remaining_s=12.0, on_lease_end=OnLeaseEnd.AUTO),
+    )
+    (sample,) = samples(
+        state(
+            claim=claim,
+            lease=lease,
+            simulation=Simulation(table="t", source="s", lag=0.01, valid=False),
+        )
+    )
+    assert (sample.source, sample.seq, sample.latency_ms) == (Source.SPECULATION, 7, 2.5)
+    assert (sample.concurrency, sample.queued, sample.prefilling) == (8, 1, 2)
+    assert (sample.decode_tokens, sample.decode_steps, sample.verify_steps) == (500, 60, 40)
+    assert (sample.prefill_tokens, sample.retractions, sample.graph_misses) == (700, 1, 3)
+    assert sample.kv.used == pytest.approx(0.348)
+    assert sample.kv.evictable == 50
+    assert (sample.accept_length, sample.accept_tier, sample.accept_requests) == (
+        2.0,
+        "s3k1d4",
+        100,
+    )
+    assert (sample.mode, sample.desired_tier) == (Mode.ON, "s3k1d4")
+    assert (sample.epoch, sample.generation) == (2, 9)
+    assert (sample.claim_holder, sample.claim_remaining_s, sample.lease_remaining_s) == ("h", 4, 12)
+    assert (sample.simulation_lag, sample.simulation_valid) == (0.01, False)
+
+
+def test_dp_replicas_add_and_the_busiest_one_is_told_apart() -> None:
+    (sample,) = samples(state(replica(0, running=30), replica(1, running=4)))
+    assert (sample.concurrency, sample.replica_concurrency) == (34, 30)
+    assert sample.decode_tokens == 1000
+    assert sample.kv.capacity == 2000
+
+
+def test_an_answer_without_replicas_tells_nothing() -> None:
+    (sample,) = samples(state().model_copy(update={"replicas": ()}))
+    assert sample.concurrency is None
+    assert sample.decode_tokens is None
+    assert sample.kv.used is None
+    assert not sample.fresh
+
+
+def test_accept_lengths_of_one_tier_are_weighted_by_their_requests() -> None:
+    one = AcceptWindow(tier="s3k1d4", length=2.0, requests=30, steps=5)
+    two = AcceptWindow(tier="s3k1d4", length=3.0, requests=10, steps=5)
+    (sample,) = samples(state(replica(0, accept=one), replica(1, accept=two)))
+    assert (sample.accept_length, sample.accept_requests) == (2.25, 40)
+
+
+def test_accept_lengths_of_different_tiers_are_not_mixed() -> None:
+    other = AcceptWindow(tier="s1k1d2", length=1.5, requests=10, steps=5)
+    (sample,) = samples(state(replica(0), replica(1, accept=other)))
+    assert (sample.accept_length, sample.accept_tier, sample.accept_requests) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        None,
+        AcceptWindow(tier="s3k1d4", length=None, requests=0, steps=0),
+        AcceptWindow(tier="s3k1d4", length=2.0, requests=0, steps=0),
+        AcceptWindow(tier="off", length=1.0, requests=100, steps=20),
+    ],
+)
+def test_an_empty_window_and_one_of_tier_off_are_no_acceptance(window: AcceptWindow | None) -> None:
+    (sample,) = samples(state(replica(accept=window)))
+    assert sample.accept_length is None
+
+
+def test_idle_shows_no_accept_length_unless_something_was_verified_since() -> None:
+    busy, done = replica(), replica(running=0, verify_steps=44, sample=6)
+    still = replica(running=0, verify_steps=44, sample=7)
+    lengths = [one.accept_length for one in samples(state(busy), state(done), state(still))]
+    assert lengths == [2.0, 2.0, None]
+    (first,) = samples(state(still))
+    assert first.accept_length is None
+
+
+def test_every_rank_is_listed_and_an_unobserved_one_has_no_tier() -> None:
+    ranks = (rank(0), rank(1, "off", observed=False))
+    (sample,) = samples(state(replica(ranks=ranks)))
+    assert [(r.tp_rank, r.tier, r.epoch, r.generation) for r in sample.applied] == [
+        (0, "s3k1d4", 2, 9),
+        (1, None, 2, 9),
+    ]
+    assert sample.engine_tier == "s3k1d4"
+
+
+def test_ranks_or_replicas_that_differ_have_no_common_tier() -> None:
+    (ranks,) = samples(state(replica(ranks=(rank(0), rank(1, "off")))))
+    assert ranks.engine_tier is None
+    (replicas,) = samples(state(replica(0), replica(1, ranks=(rank(0, "off"),))))
+    assert replicas.engine_tier is None
+    (unseen,) = samples(state(replica(ranks=(rank(0, None, observed=False),))))
+    assert unseen.engine_tier is None
+
+
+def test_a_repeated_sample_number_is_not_a_new_sample() -> None:
+    fresh = [s.fresh for s in samples(state(), state(), state(replica(sample=6)))]
+    assert fresh == [True, False, True]
+
+
+def test_a_busy_replica_that_stands_still_makes_the_answer_a_repetition() -> None:
+    first = state(replica(0), replica(1))
+    hangs = state(replica(0, sample=6), replica(1))
+    idles = state(replica(0, sample=7), replica(1, running=0))
+    assert [s.fresh for s in samples(first, hangs, idles)] == [True, False, True]
+
+
+def test_a_restart_makes_everything_new() -> None:
+    before = state(journal=(entry(1), entry(2)))
+    after = state(boot_id="boot-2", journal=(entry(1),))
+    first, second = samples(before, after)
+    assert [e.seq for e in second.switches] == [1]
+    assert not second.journal_hole
+    assert second.fresh
+    assert (first.boot_id, second.boot_id) == ("boot-1", "boot-2")
+
+
+def test_journal_entries_are_handed_on_once() -> None:
+    out = samples(state(journal=(entry(1),)), state(journal=(entry(1), entry(2))), state())
+    assert [[e.seq for e in one.switches] for one in out] == [[1], [2], []]
+    assert not any(one.journal_hole for one in out)
+
+
+def test_a_jump_in_the_numbering_is_a_hole() -> None:
+    out = samples(state(journal=(entry(1),)), state(journal=(entry(4),), journal_first=4))
+    assert [one.journal_hole for one in out] == [False, True]
+    assert [e.seq for e in out[1].switches] == [4]
+
+
+def test_a_first_entry_that_is_not_the_first_is_a_hole_once_the_engine_is_known() -> None:
+    out = samples(state(), state(journal=(entry(2),)))
+    assert out[1].journal_hole
+
+
+def test_entries_dropped_before_the_first_contact_are_no_hole() -> None:
+    (sample,) = samples(state(journal=(entry(90), entry(91)), journal_first=90))
+    assert not sample.journal_hole
+    assert [e.seq for e in sample.switches] == [90, 91]
+
+
+def test_entries_dropped_without_a_newer_one_are_a_hole_that_is_told_once() -> None:
+    dropped = state(journal_first=5)
+    out = samples(state(journal=(entry(1),)), dropped, dropped)
+    assert [one.journal_hole for one in out] == [False, True, False]
+
+
+def test_numbering_is_checked_for_each_replica() -> None:
+    replicas = (replica(0), replica(1))
+    first = state(*replicas, journal=(entry(1, 0), entry(1, 1), entry(2, 1)))
+    whole = state(*replicas, journal=(entry(2, 1), entry(2, 0), entry(3, 1)))
+    broken = state(*replicas, journal=(entry(3, 0), entry(5, 1)))
+    out = samples(first, whole, broken)
+    assert [one.journal_hole for one in out] == [False, False, True]
+    assert [(e.dp_rank, e.seq) for e in out[1].switches] == [(0, 2), (1, 3)]
+
+
+def test_the_journal_is_asked_from_the_replica_that_is_least_far() -> None:
+    seen, _ = patched.observe(
+        Seen(), state(replica(0), replica(1), journal=(entry(1), entry(2))), STAMP
+    )
+    assert seen.since == 0
+    seen, _ = patched.observe(
+        seen, state(replica(0), replica(1), journal=(entry(1, 1), entry(3))), STAMP
+    )
+    assert seen.since == 1
+
+
+def test_numbers_stored_before_a_restart_of_the_control_plane_show_a_hole() -> None:
+    stored = Seen(boot_id="boot-1", journal={0: 3})
+    assert samples(state(journal=(entry(6),)), seen=stored)[0].journal_hole
+    assert not samples(state(journal=(entry(4),)), seen=stored)[0].journal_hole
+    other_start = samples(state(boot_id="boot-2", journal=(entry(6),)), seen=stored)
+    assert not other_start[0].journal_hole
