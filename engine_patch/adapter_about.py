@@ -1,0 +1,125 @@
+"""What the control plane is told about a patched SGLang: identity, what it can do, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine_patch import adapter_launch, hooks
+from engine_patch.contract import Capability, Identity, OffFlavour, Versions
+from engine_patch.front import Front
+from engine_patch.published import RankFacts
+from engine_patch.tier import OFF
+
+SPECULATIVE_CAP = 48
+"""SGLang's cap on running requests with speculation and no flag (0.5.23 ``speculative_hook``)."""
+
+
+def identity(facts: RankFacts | None, asked: adapter_launch.Asked | None) -> Identity:
+    """A rank's identity, with what only the launching process knows."""
+    if facts is None:
+        return Identity(model="unknown")
+    requested = asked.max_running_requests if asked else None
+    return facts.identity.model_copy(
+        update={
+            "requested_max_running_requests": requested,
+            "cap_origin": cap_origin(asked, facts.identity),
+        }
+    )
+
+
+def cap_origin(asked: adapter_launch.Asked | None, known: Identity) -> str | None:
+    """Where the cap on running requests came from."""
+    cap = known.max_running_requests
+    if asked is None or cap is None:
+        return None
+    if asked.max_running_requests is not None:
+        lowered = cap * known.dp_size < asked.max_running_requests
+        return "flag, lowered to fit the KV pool" if lowered else "flag"
+    if asked.algorithm is not None and cap <= SPECULATIVE_CAP:
+        return f"speculative default {SPECULATIVE_CAP}"
+    return "derived by SGLang"
+
+
+def unsupported(facts: RankFacts | None, asked: adapter_launch.Asked | None) -> str:
+    """Why nothing can be switched here and what to do about it, "" if it can."""
+    if facts is None:
+        return "no rank of this host publishes: see the server's log for 'specdeck'"
+    if not facts.unsupported:
+        return ""
+    if facts.identity.algorithm is None:
+        return (
+            "this server was started without speculation: start it with --speculative-algorithm, "
+            "a draft model and --speculative-adaptive"
+        )
+    if asked is not None and asked.adaptive and asked.turned_off:
+        return f"SGLang turned --speculative-adaptive off: {asked.turned_off}"
+    if asked is not None and not asked.adaptive:
+        return (
+            "this server runs one fixed shape: start it with --speculative-adaptive "
+            "and --speculative-eagle-topk 1, so that several tiers are built"
+        )
+    return facts.unsupported
+
+
+def capabilities(
+    facts: RankFacts | None,
+    reason: str,
+    faults: Mapping[str, str],
+    tested: bool,
+    versions: Versions,
+) -> tuple[Capability, ...]:
+    """What this engine can do, and why not."""
+    fault = "; ".join(f"{rank}: {words}" for rank, words in faults.items())
+    switching = reason or fault
+    trees = "; ".join(words for _, words in adapter_launch.left_out()) or (
+        "this version builds chains (topk 1) only"
+    )
+    names = [tier.name for tier in facts.tiers] if facts else []
+    return (
+        Capability(name="switching", available=not switching, reason=switching),
+        Capability(
+            name="off",
+            available=not switching and OFF in names,
+            reason=switching
+            or ("" if OFF in names else "tier off was not built: list it in SPECDECK_TIERS"),
+        ),
+        Capability(name="tree_tiers", available=False, reason=trees),
+        Capability(
+            name="plain_off",
+            available=False,
+            reason="off runs as SGLang's one-token verify",
+        ),
+        Capability(
+            name="reserve_follows_tier",
+            available=False,
+            reason="SGLang reserves KV slots for its widest tier, whatever runs",
+        ),
+        Capability(
+            name="step_costs", available=False, reason="this version does not measure step times"
+        ),
+        Capability(
+            name="cuda_graphs",
+            available=bool(facts and facts.graphs),
+            reason="" if facts and facts.graphs else "the server runs without CUDA graphs",
+        ),
+        Capability(
+            name="tested_version",
+            available=tested,
+            reason=""
+            if tested
+            else f"untested version: SGLang {versions.engine_version} has every attribute the "
+            f"plugin needs, but the plugin was tested on {', '.join(hooks.TESTED)}",
+        ),
+    )
+
+
+def at_launch(boot_id: str, facts: RankFacts | None, reason: str) -> Front:
+    """The front of an engine nobody has commanded yet."""
+    names = tuple(tier.name for tier in facts.tiers) if facts else ()
+    launch = facts.launch_tier if facts else None
+    flavours: tuple[OffFlavour, ...] = ()
+    if facts is not None and facts.off_flavour is not None:
+        flavours = (facts.off_flavour,)
+    return Front.at_launch(
+        boot_id, names or (OFF,), launch or OFF, flavours=flavours, unsupported=reason
+    )

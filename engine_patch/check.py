@@ -1,0 +1,78 @@
+"""``specdeck engine``: does the plugin fit the SGLang installed here, and the embedded engine.
+
+Exit codes: 0 the plugin fits; 1 it refuses; 2 wrong arguments; 7 SGLang is not installed here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine_patch import hooks
+from engine_patch.plugin import version
+
+FITS = 0
+REFUSES = 1
+USAGE = 2
+NO_ENGINE = 7
+
+_HELP = """\
+usage: specdeck engine check [--root SGLANG_FOLDER]
+       specdeck engine embedded [OPTIONS]
+
+check     compare the SGLang installed here with what the plugin touches
+          (exit code 0: fits, 1: the plugin would refuse, 7: no SGLang here)
+embedded  run the embedded engine, for machines without a GPU
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """The command group ``engine``."""
+    words = list(argv)
+    if not words or words[0] in ("-h", "--help"):
+        sys.stdout.write(_HELP)
+        return FITS if words else USAGE
+    if words[0] == "embedded":
+        from engine_patch.embedded.__main__ import main
+
+        return int(main(words[1:]) or 0)
+    if words[0] != "check":
+        sys.stderr.write(f"specdeck engine: unknown command {words[0]!r}\n{_HELP}")
+        return USAGE
+    if words[1:] in ([], ["--help"], ["-h"]):
+        if len(words) > 1:
+            sys.stdout.write(_HELP)
+            return FITS
+        return check()
+    if len(words) == 3 and words[1] == "--root":
+        return check(Path(words[2]))
+    sys.stderr.write(f"specdeck engine check: cannot read {' '.join(words[1:])!r}\n{_HELP}")
+    return USAGE
+
+
+def check(root: Path | None = None) -> int:
+    """Print the verdict on an SGLang; returns the exit code.
+
+    Args:
+        root: the ``sglang`` folder, None for the one that is installed.
+    """
+    folder = hooks.engine_root() if root is None else root
+    if folder is None or not folder.is_dir():
+        sys.stderr.write(
+            "specdeck engine check: no SGLang here; run it in the environment of the server, "
+            "or install one with: pip install 'specdeck[engine]'\n"
+        )
+        return NO_ENGINE
+    verdict = hooks.check(folder, version=None if root is None else "at the given folder")
+    if not verdict.fits:
+        sys.stdout.write(f"{verdict.sentence(version())}\n")
+        for mismatch in verdict.mismatches:
+            sys.stdout.write(f"  {mismatch}\n")
+        return REFUSES
+    tested = "" if verdict.tested else f" (untested: the suite runs on {', '.join(hooks.TESTED)})"
+    sys.stdout.write(
+        f"specdeck {version()} fits SGLang {verdict.version}{tested}: "
+        f"all {len(hooks.TABLE)} touched attributes are as expected\n"
+    )
+    return FITS

@@ -1,0 +1,228 @@
+"""What a rank publishes through shared memory, and how a state is put together from it.  Pure.
+
+The rank side writes plain dictionaries of the shape of ``RankLive`` (building a model in every
+decode step would cost more than the step's bookkeeping); the reading side checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field, TypeAdapter
+
+from engine_patch.contract import (
+    PROTOCOL,
+    PROTOCOL_MIN,
+    AcceptWindow,
+    Capability,
+    Identity,
+    JournalEntry,
+    KvSlots,
+    OffFlavour,
+    RankState,
+    ReplicaState,
+    SpeculationState,
+    TierInfo,
+    Versions,
+)
+from engine_patch.front import Front
+from engine_patch.tier import Frozen, TierName, Wire
+
+
+class RankFacts(Wire):
+    """What does not change while a rank lives.
+
+    Args:
+        pid: process of the rank.
+        tiers: built tiers; the single launch tier where nothing can be switched, none on a plain
+            server.
+        launch_tier: None on a plain server, or where the launch shape is no tier of ours.
+        unsupported: why the rank cannot switch, "" if it can.
+        graphs: whether decode steps run from captured graphs at all.
+    """
+
+    pid: int
+    dp_rank: int = 0
+    pp_rank: int = 0
+    tp_rank: int = 0
+    pp_size: int = 1
+    identity: Identity
+    tiers: tuple[TierInfo, ...] = ()
+    launch_tier: TierName | None = None
+    off_flavour: OffFlavour | None = None
+    unsupported: str = ""
+    graphs: bool = False
+
+
+class RankLive(Wire):
+    """What a rank publishes again and again; counters are monotonic since boot.
+
+    Args:
+        tier: what the rank runs; None on a plain server.
+        wanted: the tier the command in force asks for; None in ``auto``.
+        refused: the rank's words on the last command it did not take, "" after one it took.
+        fault: why the rank stopped deciding, "" while it decides.
+        hook_us: mean microseconds the plugin took per batch, since boot.
+    """
+
+    tier: TierName | None = None
+    wanted: TierName | None = None
+    step: int = 0
+    applied_epoch: int = 0
+    applied_generation: int = 0
+    running: int = 0
+    queued: int = 0
+    prefilling: int = 0
+    kv: KvSlots
+    accept: AcceptWindow | None = None
+    decode_tokens: int = 0
+    decode_steps: int = 0
+    verify_steps: int = 0
+    prefill_tokens: int = 0
+    retractions: int = 0
+    graph_misses: int = 0
+    switches: int = 0
+    journal_first: int = 1
+    refused: str = ""
+    fault: str = ""
+    hook_us: float | None = None
+
+
+JOURNAL: TypeAdapter[tuple[JournalEntry, ...]] = TypeAdapter(tuple[JournalEntry, ...])
+
+
+class Rank(Frozen):
+    """One observed rank at one moment.
+
+    Args:
+        live: None before its first publication.
+        age_ms: age of ``live``.
+        sample: number of ``live``.
+    """
+
+    facts: RankFacts
+    live: RankLive | None = None
+    age_ms: float = 0.0
+    sample: int = 0
+    journal: tuple[JournalEntry, ...] = Field(default=(), repr=False)
+
+
+_NOTHING = KvSlots(capacity=0, committed=0, evictable=0, reserve=0)
+
+
+def replicas(ranks: Sequence[Rank]) -> tuple[ReplicaState, ...]:
+    """The DP replicas; a rank that publishes nothing on this host is "not observed"."""
+    if not ranks:
+        return ()
+    identity = ranks[0].facts.identity
+    by_place = {(rank.facts.dp_rank, rank.facts.tp_rank): rank for rank in ranks}
+    return tuple(
+        _replica(dp, [by_place.get((dp, tp)) for tp in range(identity.tp_size)])
+        for dp in range(identity.dp_size)
+    )
+
+
+def _replica(dp_rank: int, ranks: Sequence[Rank | None]) -> ReplicaState:
+    states = tuple(_rank_state(place, rank) for place, rank in enumerate(ranks))
+    first = next((rank for rank in ranks if rank is not None and rank.live is not None), None)
+    if first is None or first.live is None:
+        return ReplicaState(
+            dp_rank=dp_rank,
+            ranks=states,
+            running=0,
+            queued=0,
+            kv=_NOTHING,
+            decode_tokens=0,
+            decode_steps=0,
+            verify_steps=0,
+        )
+    live = first.live
+    return ReplicaState(
+        dp_rank=dp_rank,
+        ranks=states,
+        running=live.running,
+        queued=live.queued,
+        prefilling=live.prefilling,
+        kv=live.kv,
+        accept=live.accept,
+        decode_tokens=live.decode_tokens,
+        decode_steps=live.decode_steps,
+        verify_steps=live.verify_steps,
+        prefill_tokens=live.prefill_tokens,
+        retractions=live.retractions,
+        graph_misses=live.graph_misses,
+        switches=live.switches,
+        age_ms=round(first.age_ms, 3),
+        sample=first.sample,
+    )
+
+
+def _rank_state(place: int, rank: Rank | None) -> RankState:
+    if rank is None or rank.live is None:
+        return RankState(tp_rank=place, observed=False)
+    live = rank.live
+    return RankState(
+        tp_rank=place,
+        observed=True,
+        tier=live.tier,
+        step=live.step,
+        applied_epoch=live.applied_epoch,
+        applied_generation=live.applied_generation,
+        graph_misses=live.graph_misses,
+    )
+
+
+def journal(ranks: Sequence[Rank], since: int) -> tuple[tuple[JournalEntry, ...], int]:
+    """Entries above ``since`` of every replica, and the smallest number all of them still keep."""
+    entries: list[JournalEntry] = []
+    first = 1
+    for rank in ranks:
+        if rank.facts.tp_rank == 0 and rank.live is not None:
+            entries += [entry for entry in rank.journal if entry.seq > since]
+            first = max(first, rank.live.journal_first)
+    return tuple(entries), first
+
+
+def assemble(
+    front: Front,
+    ranks: Sequence[Rank],
+    since: int,
+    *,
+    identity: Identity,
+    versions: Versions,
+    capabilities: tuple[Capability, ...],
+    tiers: tuple[TierInfo, ...],
+    uptime_s: float,
+) -> SpeculationState:
+    """Put the answer of ``GET /speculation`` together; the desk fills in claim and lease."""
+    entries, first = journal(ranks, since)
+    flavour = front.off_flavour or next((r.facts.off_flavour for r in ranks), None)
+    return SpeculationState(
+        protocol=PROTOCOL,
+        protocol_min=PROTOCOL_MIN,
+        boot_id=front.boot_id,
+        uptime_s=round(uptime_s, 3),
+        versions=versions,
+        identity=identity,
+        capabilities=capabilities,
+        tiers=tiers,
+        launch_tier=front.launch_tier,
+        mode=front.mode,
+        desired_tier=front.tier,
+        thresholds=front.thresholds,
+        off_flavour=flavour,
+        epoch=front.epoch,
+        generation=front.generation,
+        replicas=replicas(ranks),
+        journal=entries,
+        journal_first=first,
+    )
+
+
+def faults(ranks: Sequence[Rank]) -> Mapping[str, str]:
+    """Ranks that stopped deciding, with their reason."""
+    return {
+        f"DP {rank.facts.dp_rank} TP {rank.facts.tp_rank}": rank.live.fault
+        for rank in ranks
+        if rank.live is not None and rank.live.fault
+    }

@@ -1,0 +1,252 @@
+"""Shared memory between the ranks and the HTTP process: one mapped file per rank, never a wait.
+
+Each file has three slots (facts, live numbers, journal).  A slot is a sequence lock: the writer
+makes the counter odd, writes, and makes it even; a reader that saw the counter move tries again.  A
+checksum guards against reordered stores on machines that allow them.  Writing never blocks, so a
+scheduler loses microseconds, and reading never waits for a scheduler.
+
+The folder lies in ``/dev/shm``; the first process of an engine makes it and holds a lock on it.  A
+folder whose lock is free belongs to an engine that is gone, and is removed at the next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import shutil
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+FOLDER_PREFIX = "specdeck-"
+FILE_SUFFIX = ".rank"
+
+_MAGIC = b"specdk1\0"
+_HEADER = struct.Struct("<QqII")
+"""Counter, monotonic time in ns, length, checksum."""
+_COUNTER = struct.Struct("<Q")
+_SIZES = {"facts": 64 * 1024, "live": 16 * 1024, "journal": 256 * 1024}
+_TRIES = 64
+
+
+class SharedMemoryError(Exception):
+    """A rank's file cannot be made or does not hold what was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a slot holds.
+
+    Args:
+        payload: the bytes last written.
+        number: how often the slot was written.
+        at_ns: the writer's CLOCK_MONOTONIC, which all processes of a host share.
+    """
+
+    payload: bytes
+    number: int
+    at_ns: int
+
+
+class _Slot:
+    def __init__(self, memory: mmap.mmap, offset: int, size: int) -> None:
+        self._memory = memory
+        self._offset = offset
+        self._most = size - _HEADER.size
+
+    def write(self, payload: bytes, at_ns: int) -> None:
+        if len(payload) > self._most:
+            raise SharedMemoryError(f"{len(payload)} bytes do not fit into {self._most}")
+        memory, start = self._memory, self._offset
+        counter = _COUNTER.unpack_from(memory, start)[0]
+        _COUNTER.pack_into(memory, start, counter | 1)
+        body = start + _HEADER.size
+        memory[body : body + len(payload)] = payload
+        checksum = zlib.crc32(payload)
+        _HEADER.pack_into(memory, start, counter | 1, at_ns, len(payload), checksum)
+        _COUNTER.pack_into(memory, start, (counter | 1) + 1)
+
+    def read(self) -> Reading | None:
+        memory, start = self._memory, self._offset
+        for _ in range(_TRIES):
+            counter, at_ns, length, checksum = _HEADER.unpack_from(memory, start)
+            if counter == 0:
+                return None
+            if counter & 1 or length > self._most:
+                continue
+            body = start + _HEADER.size
+            payload = memory[body : body + length]
+            if _COUNTER.unpack_from(memory, start)[0] != counter:
+                continue
+            if zlib.crc32(payload) == checksum:
+                return Reading(payload, counter // 2, at_ns)
+        return None
+
+
+class RankFile:
+    """The three slots of one rank, open for writing (by the rank) or reading (by anybody)."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        offset = len(_MAGIC)
+        self._slots: dict[str, _Slot] = {}
+        for name, size in _SIZES.items():
+            self._slots[name] = _Slot(memory, offset, size)
+            offset += size
+
+    @classmethod
+    def create(cls, folder: Path, dp_rank: int, pp_rank: int, tp_rank: int) -> Self:
+        """Make a rank's file; an old one of the same rank is replaced.
+
+        Raises:
+            SharedMemoryError: the folder is gone or cannot be written.
+        """
+        size = len(_MAGIC) + sum(_SIZES.values())
+        target = folder / f"dp{dp_rank}-pp{pp_rank}-tp{tp_rank}{FILE_SUFFIX}"
+        draft = target.with_suffix(f".{os.getpid()}")
+        try:
+            # Made aside and renamed, so that no reader ever maps a file of the wrong size.
+            handle = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
+            try:
+                os.posix_fallocate(handle, 0, size)
+                memory = mmap.mmap(handle, size)
+            finally:
+                os.close(handle)
+            memory[: len(_MAGIC)] = _MAGIC
+            draft.rename(target)
+        except OSError as error:
+            raise SharedMemoryError(f"cannot make {target}: {error}") from error
+        return cls(memory)
+
+    @classmethod
+    def open(cls, file: Path) -> Self | None:
+        """Map a rank's file for reading; None if it is not there or not one of ours."""
+        size = len(_MAGIC) + sum(_SIZES.values())
+        try:
+            handle = os.open(file, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            memory = mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return None
+        finally:
+            os.close(handle)
+        return cls(memory) if memory[: len(_MAGIC)] == _MAGIC else None
+
+    def write(self, slot: str, payload: bytes, at_ns: int) -> None:
+        """Write a slot ("facts", "live" or "journal").
+
+        Raises:
+            SharedMemoryError: the payload is too large.
+        """
+        self._slots[slot].write(payload, at_ns)
+
+    def read(self, slot: str) -> Reading | None:
+        """Read a slot; None if nothing was written yet."""
+        return self._slots[slot].read()
+
+
+class Board:
+    """All rank files of one engine on this host, for reading."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, RankFile] = {}
+
+    def ranks(self) -> Iterator[tuple[str, RankFile]]:
+        """Every rank's name and file, in the order of replica, stage and rank."""
+        try:
+            names = sorted((path.name for path in self._folder.iterdir()), key=_order)
+        except OSError:
+            return
+        for name in names:
+            if not name.endswith(FILE_SUFFIX):
+                continue
+            if name not in self._files:
+                file = RankFile.open(self._folder / name)
+                if file is None:
+                    continue
+                self._files[name] = file
+            yield name, self._files[name]
+
+
+def _order(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+class Folder:
+    """The folder of this engine, with its lock; removed by ``close`` or at the next start."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def make(cls, boot_id: str, base: Path | None = None) -> Self:
+        """Make the folder of an engine, and remove those of engines that are gone.
+
+        Raises:
+            SharedMemoryError: no folder can be made.
+        """
+        base = shared_memory() if base is None else base
+        remove_stale(base)
+        path = base / f"{FOLDER_PREFIX}{boot_id}"
+        try:
+            # Locked under another name first: an engine that starts now must not clean it away.
+            draft = Path(tempfile.mkdtemp(prefix=".specdeck.", dir=base))
+            lock = _locked(draft)
+            draft.rename(path)
+        except OSError as error:
+            raise SharedMemoryError(f"cannot make {path}: {error}") from error
+        if lock is None:
+            raise SharedMemoryError(f"cannot lock {path}")
+        return cls(path, lock)
+
+    def close(self) -> None:
+        """Remove the folder.  Ranks that still have their file mapped are not disturbed."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.close(self._lock)
+
+
+def shared_memory() -> Path:
+    """``/dev/shm`` where it can be written, else the folder for temporary files."""
+    preferred = Path("/dev/shm")  # the system's shared memory, not a temporary file
+    if preferred.is_dir() and os.access(preferred, os.W_OK):
+        return preferred
+    return Path(tempfile.gettempdir())
+
+
+def remove_stale(base: Path) -> list[Path]:
+    """Remove the folders of this user's engines that are gone; returns them."""
+    removed = []
+    for path in base.glob(f"{FOLDER_PREFIX}*"):
+        try:
+            if not path.is_dir() or path.stat().st_uid != os.getuid():
+                continue
+            lock = _locked(path)
+        except OSError:
+            continue
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+            removed.append(path)
+    return removed
+
+
+def _locked(path: Path) -> int | None:
+    """Lock a folder; None if its engine lives.  A lock ends with its process, however it ends."""
+    handle = os.open(path / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
