@@ -203,7 +203,10 @@ def summarise(
 
 
 def steady_window(concurrency: int, records: Sequence[RequestRecord]) -> Steady | None:
-    """The window in which all ``concurrency`` clients were busy, None if there was none."""
+    """The window in which all ``concurrency`` clients were busy.
+
+    None if there was none, or none that lasted half a typical request.
+    """
     first_done: dict[int, float] = {}
     for record in records:
         known = first_done.get(record.client)
@@ -213,7 +216,9 @@ def steady_window(concurrency: int, records: Sequence[RequestRecord]) -> Steady 
         return None
     start = max(first_done.values())
     end = max(record.sent_s for record in records)
-    if end <= start:
+    typical = Quantiles.of([record.e2e_s for record in records])
+    if typical is None or end - start < typical.p50 / 2:
+        # Clients in step leave a sliver between two rounds, in which next to nothing happened.
         return None
     tokens = 0.0
     for record in records:

@@ -210,13 +210,14 @@ async def _phase(
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, _BACKOFF_S[1])
 
+    gave_up = False
     try:
         async with asyncio.TaskGroup() as group:
             for number in range(min(phase.concurrency, len(shots))):
                 group.create_task(client(number))
     except* _GaveUpError:
-        return "gave_up"
-    return ""
+        gave_up = True
+    return "gave_up" if gave_up else ""
 
 
 class _GaveUpError(Exception):

@@ -82,6 +82,12 @@ def test_a_client_that_never_finished_leaves_no_steady_window() -> None:
     assert steady_window(1, [_request(0, 0, 1)]) is None
 
 
+def test_the_sliver_between_two_rounds_in_step_is_no_steady_window() -> None:
+    records = [_request(0, 0.0, 1.0), _request(1, 0.0, 1.001)]
+    records += [_request(0, 1.0, 2.0), _request(1, 1.0011, 2.0)]
+    assert steady_window(2, records) is None
+
+
 @given(
     st.integers(1, 6),
     st.lists(st.floats(0.1, 5.0), min_size=1, max_size=30),
