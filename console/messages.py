@@ -1,0 +1,51 @@
+"""Messages that workers post; handlers of the app are the only ones that change state."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+from console.scene import Link
+from controlplane.messages import About, EngineStatus
+from store.records import Decision, EngineSwitch, Tick
+
+
+class TickArrived(Message):
+    """The control plane published a tick."""
+
+    def __init__(self, tick: Tick) -> None:
+        super().__init__()
+        self.tick = tick
+
+
+class StatusArrived(Message):
+    """Who answers, what may be done, and every engine."""
+
+    def __init__(self, about: About, engines: tuple[EngineStatus, ...]) -> None:
+        super().__init__()
+        self.about = about
+        self.engines = engines
+
+
+class HistoryArrived(Message):
+    """What was stored of an engine before the console came."""
+
+    def __init__(
+        self,
+        engine_id: str,
+        ticks: tuple[Tick, ...],
+        decisions: tuple[Decision, ...],
+        switches: tuple[EngineSwitch, ...],
+    ) -> None:
+        super().__init__()
+        self.engine_id = engine_id
+        self.ticks = ticks
+        self.decisions = decisions
+        self.switches = switches
+
+
+class LinkChanged(Message):
+    """The connection to the control plane came or went."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self.link = link

@@ -1,0 +1,115 @@
+"""The override section, and in words what each action would send.  Pure."""
+
+from __future__ import annotations
+
+from console.formatting import clock, countdown, fit, seconds, zone_name
+from console.header import lease_words
+from console.scene import Scene, override_left_s
+from console.spans import Line, Role, Span, line, pad, rule
+from controlplane.messages import ExtendRequest, OverrideRequest, StanceRequest
+from engine_patch.contract import Mode
+from engine_patch.tier import TierName
+from store.policies import Stance
+from store.records import Guards, Override
+
+
+def section(scene: Scene, cells: int) -> tuple[Line, ...]:
+    """The rule and one line: the override in force, or how to set one."""
+    title = rule((Span("override", Role.TITLE),), (), cells, scene.glyphs)
+    return title, pad(line(" ", _state(scene, cells - 2)), cells, scene.glyphs)
+
+
+def _state(scene: Scene, cells: int) -> Span:
+    dot = f" {scene.glyphs.dot} "
+    tick, left = scene.board.tick, override_left_s(scene)
+    override = None if tick is None else tick.override
+    if override is not None:
+        mode = mode_words(override.mode, override.tier)
+        quoted = f'"{override.reason}" by {override.author}'
+        until = f"until {clock(override.expires_utc_ms, scene.zone)}"
+        rest = f"{countdown(left)} left"
+        guards = f"guards {override.guards.value}"
+        variants = (
+            dot.join((mode, quoted, until, rest, guards)),
+            dot.join((mode, quoted, rest, guards)),
+            dot.join((mode, rest, guards, f"by {override.author}", f'"{override.reason}"')),
+        )
+        return Span(fit(cells, *variants, glyphs=scene.glyphs), Role.WARNING)
+    if scene.readonly:
+        return Span(fit(cells, f"none{dot}{scene.readonly}", glyphs=scene.glyphs), Role.LABEL)
+    if tick is not None and not scene.board.commandable:
+        return Span("none: this engine can be observed, not commanded", Role.LABEL)
+    lease = lease_words(scene)
+    full = dot.join(part for part in ("none", "m sets one", _fail_safe(lease)) if part)
+    short = dot.join(("none", "m sets one"))
+    return Span(fit(cells, full, short, glyphs=scene.glyphs), Role.LABEL)
+
+
+def _fail_safe(lease: str) -> str:
+    return f"fail-safe: {lease} without us" if lease.startswith("engine's lease ends") else lease
+
+
+def mode_words(mode: Mode, tier: TierName | None) -> str:
+    """``on s3k1d4``, ``off``, ``auto``."""
+    return f"on {tier}" if mode is Mode.ON and tier else mode.value
+
+
+def effect(request: OverrideRequest, scene: Scene, max_s: float | None) -> tuple[str, ...]:
+    """What setting this override will do, in sentences."""
+    until = scene.now_ms + int(request.length_s * 1000)
+    at = f"{clock(until, scene.zone)} {zone_name(until, scene.zone)}"
+    what = {
+        Mode.ON: f"every rank runs {request.tier or 'the last speculating tier'}",
+        Mode.OFF: "every rank runs off: no speculation",
+        Mode.AUTO: "the engine switches by its own thresholds",
+    }[request.mode]
+    if request.guards is Guards.KEEP:
+        guards = "KV and retraction guards may still turn speculation off"
+    else:
+        guards = "guards are suspended: KV pressure will not turn speculation off"
+    found = [f"{what} until {at} ({seconds(request.length_s)}), then automation decides", guards]
+    in_force = None if scene.board.tick is None else scene.board.tick.override
+    if in_force is not None:
+        found.append(f"replaces the override of {in_force.author} that is in force")
+    if max_s is not None and request.length_s > max_s:
+        found.append(f"longer than this control plane allows ({seconds(max_s)})")
+    return tuple(found)
+
+
+def sent(method: str, engine_id: str, path: str, body: object) -> str:
+    """The call as it goes out: ``PUT /v1/engines/h200-0/override {…}``."""
+    text = body.model_dump_json(exclude_none=True) if hasattr(body, "model_dump_json") else ""
+    return f"{method} /v1/engines/{engine_id}/{path} {text}".rstrip()
+
+
+def extend_effect(request: ExtendRequest, override: Override, scene: Scene) -> tuple[str, ...]:
+    """Old and new end of the override."""
+    before = clock(override.expires_utc_ms, scene.zone)
+    later = override.expires_utc_ms + int(request.extra_s * 1000)
+    after = f"{clock(later, scene.zone)} {zone_name(later, scene.zone)}"
+    return (
+        f"{mode_words(override.mode, override.tier)} by {override.author} ends {before} now",
+        f"with {seconds(request.extra_s)} more it ends {after}",
+    )
+
+
+def release_effect(override: Override, scene: Scene) -> tuple[str, ...]:
+    """What ends, and who decides next."""
+    left = countdown(override_left_s(scene))
+    stance = Stance.ACTIVE if scene.board.tick is None else scene.board.tick.stance
+    after = {
+        Stance.ACTIVE: "automation decides again from the next tick on",
+        Stance.SHADOW: "automation is in shadow: nothing is commanded afterwards",
+        Stance.PAUSED: "automation is paused: nothing is commanded afterwards",
+    }[stance]
+    what = mode_words(override.mode, override.tier)
+    return (f"{what} by {override.author} ends now instead of in {left}", after)
+
+
+def stance_effect(request: StanceRequest) -> tuple[str, ...]:
+    """What the stance means."""
+    return {
+        Stance.ACTIVE: ("automation decides and commands this engine",),
+        Stance.SHADOW: ("automation computes and records, and commands nothing",),
+        Stance.PAUSED: ("automation rests; the engine keeps what it runs until its lease ends",),
+    }[request.stance]

@@ -1,0 +1,1 @@
+"""Screens: the live screen, the dialogs and the help."""

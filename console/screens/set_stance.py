@@ -1,0 +1,49 @@
+"""Making automation active, shadow or paused for one engine."""
+
+from __future__ import annotations
+
+from textual.widget import Widget
+
+from console.override import sent, stance_effect
+from console.scene import Scene
+from console.screens.dialog import Dialog
+from controlplane.client import ControlPlaneClient
+from controlplane.messages import StanceRequest
+from store.policies import Stance
+
+
+class SetStance(Dialog):
+    """Whether automation acts on this engine."""
+
+    heading = "Automation of"
+    act = "Set stance"
+
+    def __init__(
+        self, client: ControlPlaneClient, scene: Scene, author: str, stance: Stance
+    ) -> None:
+        super().__init__(client, scene, author)
+        self._stance = stance
+
+    def fields(self) -> list[tuple[str, Widget]]:
+        """The stance, and why."""
+        return [
+            ("stance", self.choice([stance.value for stance in Stance], self._stance, "stance")),
+            ("reason", self.reason()),
+        ]
+
+    def request(self) -> StanceRequest:
+        """The request the fields describe."""
+        stance = Stance(self.value("stance"))
+        return StanceRequest(stance=stance, author=self.author, reason=self.value("reason").strip())
+
+    def effect(self) -> tuple[str, ...]:
+        """What the stance means."""
+        return stance_effect(self.request())
+
+    def sends(self) -> str:
+        """The PUT as it goes out."""
+        return sent("PUT", self.engine_id, "stance", self.request())
+
+    async def send(self) -> None:
+        """Set the stance."""
+        await self.client.set_stance(self.engine_id, self.request())
