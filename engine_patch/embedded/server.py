@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
+import anyio
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
@@ -148,6 +149,9 @@ async def serve(options: Options, ports: Ports) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
+        # Starlette's streaming loads its backend on first use; the first request must not wait.
+        async with anyio.create_task_group():
+            pass
         machine = Machine(options)
         async with contextlib.AsyncExitStack() as servers:
             await servers.enter_async_context(_serving(application(machine), main))
