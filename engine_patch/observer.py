@@ -1,4 +1,4 @@
-"""The ranks of this host as the HTTP process sees them: read from shared memory, without waiting."""
+"""The ranks of this host as the HTTP process sees them: read from shared memory, never waiting."""
 
 from __future__ import annotations
 
