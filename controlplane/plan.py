@@ -1,0 +1,189 @@
+"""The plan: a policy narrowed to what one engine can really do, as plain numbers.
+
+Built once per policy version and handshake; every step then decides on integers (milliseconds,
+running requests) and tuples.  Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.off_note import OffWorth, off_note
+from engine_patch.tier import OFF, Boundary, TierShape
+from store.observations import EngineFacts
+from store.policies import FixedPolicy, HysteresisPolicy, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the policy may do on this engine.
+
+    Tiers are indexed from quiet to busy; boundary ``i`` lies between tiers ``i`` and ``i + 1``.
+
+    Args:
+        fixed: the policy is one tier, always.
+        reserves: KV slots held back per running request, by tier.
+        built: the same for every tier the engine has built.
+        floors: least accept length by tier in tokens per verify step, None for no floor.
+        off: index of ``off``, None if automation may not pick it.
+        kv_room: used share of KV slots that a change to a larger reserve may lead to at most.
+        off_word: how texts call the tier ``off`` on this engine.
+        not_ready: why nothing can be decided, "" if something can.
+        warnings: sentences for the operator, the same in every tick.
+    """
+
+    fixed: bool
+    tiers: tuple[str, ...]
+    up_at: tuple[int, ...]
+    down_at: tuple[int, ...]
+    reserves: tuple[int, ...]
+    built: dict[str, int]
+    floors: tuple[float | None, ...]
+    off: int | None
+    up_hold_ms: int
+    down_hold_ms: int
+    dwell_ms: int
+    accept_hold_ms: int
+    accept_min_requests: int
+    kv_high: float
+    kv_low: float
+    kv_room: float
+    retraction_hold_ms: int
+    probe_after_ms: int
+    probe_max_ms: int
+    grace_ms: int
+    off_word: str
+    not_ready: str
+    warnings: tuple[str, ...]
+
+    def say(self, tier: str | None) -> str:
+        """A tier's name for people: where ``off`` is slower than plain it is not called off."""
+        if tier is None:
+            return "no tier"
+        return self.off_word if tier == OFF else tier
+
+    def reserve_of(self, tier: str | None) -> int:
+        """KV slots per running request that ``tier`` holds back; 0 if nothing is known of it."""
+        if tier is None:
+            return 0
+        reserve = self.built.get(tier)
+        return TierShape.parse(tier).reserve() if reserve is None else reserve
+
+
+_DEFAULTS: Final = HysteresisPolicy(tiers=(OFF,))
+"""Numbers for the parts of a plan that a fixed policy does not have."""
+
+
+def make_plan(policy: Policy, facts: EngineFacts) -> Plan:
+    """Narrow ``policy`` to the tiers that were built and that automation may pick.
+
+    The load of a tier that drops out goes to its busier neighbour, because speculating too much
+    under load costs more than speculating too little; the load of a dropped busiest tier stays
+    with the one before it.
+    """
+    note = off_note(facts)
+    warnings: list[str] = []
+    if note.worth is OffWorth.WORSE:
+        warnings.append(f"{note.text}: automation never picks it")
+    built = {tier.name: tier for tier in facts.tiers}
+    fixed = isinstance(policy, FixedPolicy)
+    wanted = (policy.tier,) if isinstance(policy, FixedPolicy) else policy.tiers
+    keep: list[str] = []
+    for tier in wanted:
+        if built and tier not in built:
+            warnings.append(
+                f"policy tier {tier} was not built on this engine and is left out; "
+                f"built are: {', '.join(built)}"
+            )
+        elif not (tier == OFF and note.worth is OffWorth.WORSE):
+            keep.append(tier)
+    hysteresis = policy if isinstance(policy, HysteresisPolicy) else _DEFAULTS
+    bounds = _merged(wanted, keep, hysteresis.boundaries)
+    cap = facts.identity.max_running_requests if facts.identity else None
+    largest = {
+        name: tier.max_batch
+        for name, tier in built.items()
+        if tier.max_batch is not None and (cap is None or tier.max_batch < cap)
+    }
+    bounds = _within_batch(keep, bounds, largest, warnings)
+    page = facts.identity.page_size if facts.identity else 1
+    return Plan(
+        fixed=fixed,
+        tiers=tuple(keep),
+        up_at=tuple(bound.up_at for bound in bounds),
+        down_at=tuple(bound.down_at for bound in bounds),
+        reserves=tuple(
+            2 * built[tier].alloc_len if tier in built else TierShape.parse(tier).reserve(page)
+            for tier in keep
+        ),
+        built={name: 2 * tier.alloc_len for name, tier in built.items()},
+        floors=tuple(hysteresis.min_accept_length.get(tier) for tier in keep),
+        off=keep.index(OFF) if OFF in keep else None,
+        up_hold_ms=_ms(hysteresis.up_hold_s),
+        down_hold_ms=_ms(hysteresis.down_hold_s),
+        dwell_ms=_ms(hysteresis.min_dwell_s),
+        accept_hold_ms=_ms(hysteresis.accept_hold_s),
+        accept_min_requests=hysteresis.accept_min_requests,
+        kv_high=hysteresis.kv_high,
+        kv_low=hysteresis.kv_low,
+        kv_room=(hysteresis.kv_high + hysteresis.kv_low) / 2,
+        retraction_hold_ms=_ms(hysteresis.retraction_hold_s),
+        probe_after_ms=_ms(hysteresis.probe_after_s),
+        probe_max_ms=_ms(max(hysteresis.probe_max_s, hysteresis.probe_after_s)),
+        grace_ms=_ms(hysteresis.start_grace_s),
+        off_word=note.word,
+        not_ready="" if keep else _nothing_left(wanted, tuple(built), note.word),
+        warnings=tuple(warnings),
+    )
+
+
+def _nothing_left(wanted: tuple[str, ...], built: tuple[str, ...], off_word: str) -> str:
+    named = ", ".join(off_word if tier == OFF else tier for tier in wanted)
+    return (
+        f"automation may use none of the policy's tiers ({named}); "
+        f"give it a policy over the built ones: {', '.join(t for t in built if t != OFF) or '-'}"
+    )
+
+
+def _merged(
+    wanted: tuple[str, ...], keep: list[str], boundaries: tuple[Boundary, ...]
+) -> list[Boundary]:
+    """Boundaries between the kept tiers; the first one above each kept tier survives."""
+    places = [index for index, tier in enumerate(wanted) if tier in keep]
+    return [boundaries[index] for index in places[:-1]] if boundaries else []
+
+
+def _within_batch(
+    keep: list[str],
+    bounds: list[Boundary],
+    largest: dict[str, int],
+    warnings: list[str],
+) -> list[Boundary]:
+    """Lower each boundary to the batch that the quieter tier can serve at most."""
+    lowered = list(bounds)
+    for index in range(len(bounds) - 1, -1, -1):
+        bound, most = lowered[index], largest.get(keep[index])
+        above = lowered[index + 1] if index + 1 < len(bounds) else None
+        up_at, down_at = bound.up_at, bound.down_at
+        if most is not None and up_at > most + 1:
+            up_at = max(most + 1, 1)
+            warnings.append(
+                f"{keep[index]} serves at most {most} running requests: "
+                f"its upper boundary is {up_at} instead of {bound.up_at}"
+            )
+        if above is not None:
+            up_at = min(up_at, max(above.up_at - 1, 1))
+            down_at = min(down_at, max(above.down_at - 1, 0))
+        lowered[index] = Boundary(up_at=up_at, down_at=max(min(down_at, up_at - 1), 0))
+    last = largest.get(keep[-1]) if keep else None
+    if last is not None:
+        warnings.append(
+            f"{keep[-1]} is the busiest tier of the policy and serves at most {last} running "
+            "requests: give the policy a busier one"
+        )
+    return lowered
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)

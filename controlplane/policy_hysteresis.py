@@ -1,0 +1,243 @@
+"""Hysteresis: two thresholds per boundary, held for a time, with dwell, floors and guards.
+
+Three layers give a tier each, and the busiest one counts: where the load puts it, what the accept
+length forbids, and what a KV or retraction guard demands.  Each layer keeps its own memory, so that
+a guard that lets go returns to where the load is, not to where the guard found it.  Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from controlplane.accept_floor import (
+    AcceptEvidence,
+    FloorStep,
+    accept_evidence,
+    floor_step,
+    retreated_state,
+)
+from controlplane.guards import GUARDS, guard_in_force, guard_tier, with_room
+from controlplane.plan import Plan
+from controlplane.policy_state import NEVER, Choice, Gate, PolicyState, View
+from store.records import Reason
+
+
+def decide_hysteresis(plan: Plan, state: PolicyState, view: View) -> tuple[PolicyState, Choice]:
+    """One decision; the returned state holds everything the next one needs."""
+    up_since, down_since = _load_clocks(plan, state, view)
+    if state.want < 0:
+        return _placed(plan, view, up_since, down_since)
+    now = view.now_ms
+    load = _load_tier(plan, state.load, up_since, down_since, now)
+    floors = accept_evidence(plan, state, view)
+    step = floor_step(state, load, floors, now)
+    natural = max(load, step.floor)
+    guard, guard_ms, retraction_ms = guard_in_force(plan, state, view, natural)
+    want, gate = natural, None
+    helpless = False
+    if guard is not None:
+        refuge = guard_tier(plan, plan.reserves[natural])
+        helpless = refuge is None
+        want = natural if refuge is None else refuge
+    candidate = want
+    if want < state.want and guard is None:
+        want = with_room(plan, view, want, state.want)
+        gate = Gate.KV_ROOM if want != candidate else None
+    urgent = guard is not None and not helpless
+    gate_left = 0
+    if want != state.want:
+        blocked, gate_left = _gate(plan, state, view, urgent=urgent)
+        if blocked is not None:
+            candidate, want, gate = want, state.want, blocked
+    changed = want != state.want
+    blocked_change = not changed and gate not in (None, Gate.KV_ROOM)
+    reason = _reason(state, natural=natural, load=load, step=step, guard=guard, helpless=helpless)
+    choice = Choice(
+        want=want,
+        came_from=state.want,
+        changed=changed,
+        reason=reason if changed else _resting(plan, state, guard, gate, up_since, down_since),
+        candidate=candidate if candidate != want else NEVER,
+        gate=gate if candidate != want else None,
+        gate_left_ms=gate_left,
+        held_ms=_held(reason, state, now, up_since, down_since, load, floors),
+        helpless=helpless,
+    )
+    # A change that is not made is not made half: layers that ask for it stay where they were.
+    retreated = step.retreat and changed
+    probed = step.probe and changed and guard is None
+    floor = step.floor if retreated or probed else state.floor
+    load = state.load if blocked_change else load
+    new = PolicyState(
+        want=want,
+        load=load,
+        floor=floor,
+        guard=guard,
+        guard_ms=guard_ms,
+        retraction_ms=retraction_ms,
+        up_since=up_since,
+        down_since=down_since,
+        changed_ms=now if changed else state.changed_ms,
+        low_ms=0 if changed else floors.low_ms,
+        ok_ms=0 if changed else floors.ok_ms,
+        probing=state.probing,
+        probe_at_ms=state.probe_at_ms,
+        probe_gap_ms=state.probe_gap_ms,
+        probe_ok_ms=state.probe_ok_ms,
+        reason=reason if changed else state.reason,
+        text="" if changed else state.text,
+        clauses=() if changed else state.clauses,
+    )
+    if retreated:
+        new = retreated_state(plan, new, now)
+    elif probed:
+        new = replace(new, probing=True)
+    elif floors.passed:
+        new = replace(
+            new,
+            probing=False,
+            ok_ms=0,
+            probe_ok_ms=now,
+            probe_at_ms=now + plan.probe_after_ms if floor > 0 else NEVER,
+        )
+    return new, choice
+
+
+def place(plan: Plan, load: int) -> int:
+    """The tier for a load without history: the quieter one inside a band."""
+    return sum(load >= level for level in plan.up_at)
+
+
+def _load_clocks(
+    plan: Plan, state: PolicyState, view: View
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Since when each threshold has been passed; a hole in the evidence starts all of them anew."""
+    count, now, load = len(plan.up_at), view.now_ms, view.load
+    fresh = view.hole or len(state.up_since) != count
+    before_up = (NEVER,) * count if fresh else state.up_since
+    before_down = (NEVER,) * count if fresh else state.down_since
+    up = [
+        NEVER if load < level else (now if since < 0 else since)
+        for level, since in zip(plan.up_at, before_up, strict=True)
+    ]
+    down = [
+        NEVER if load > level else (now if since < 0 else since)
+        for level, since in zip(plan.down_at, before_down, strict=True)
+    ]
+    return tuple(up), tuple(down)
+
+
+def _placed(
+    plan: Plan, view: View, up_since: tuple[int, ...], down_since: tuple[int, ...]
+) -> tuple[PolicyState, Choice]:
+    """The first placement: the engine's own tier, or by load if that is none of the policy's."""
+    by_load = place(plan, view.load)
+    if view.adopt and view.confirmed in plan.tiers:
+        want = plan.tiers.index(view.confirmed)
+        reason = Reason.STEADY
+    else:
+        want = by_load
+        reason = Reason.LOAD_DOWN if want == 0 else Reason.LOAD_UP
+    state = PolicyState(
+        want=want, load=want, up_since=up_since, down_since=down_since, reason=reason
+    )
+    return state, Choice(want=want, came_from=NEVER, changed=False, reason=reason)
+
+
+def _load_tier(
+    plan: Plan, at: int, up_since: tuple[int, ...], down_since: tuple[int, ...], now: int
+) -> int:
+    """Where the load puts it: over as many boundaries at once as have been held long enough."""
+    for index in range(len(up_since) - 1, at - 1, -1):
+        if up_since[index] >= 0 and now - up_since[index] >= plan.up_hold_ms:
+            return index + 1
+    for index in range(at):
+        if down_since[index] >= 0 and now - down_since[index] >= plan.down_hold_ms:
+            return index
+    return at
+
+
+def _gate(plan: Plan, state: PolicyState, view: View, *, urgent: bool) -> tuple[Gate | None, int]:
+    """What stands in the way of a change; a guard waits for the start grace alone."""
+    if view.grace_left_ms > 0:
+        return Gate.GRACE, view.grace_left_ms
+    if urgent:
+        return None, 0
+    if view.pending:
+        return Gate.PENDING, 0
+    since = view.settled_ms if view.acting else state.changed_ms
+    left = plan.dwell_ms - (view.now_ms - since) if since >= 0 else 0
+    return (Gate.DWELL, left) if left > 0 else (None, 0)
+
+
+def _reason(
+    state: PolicyState,
+    *,
+    natural: int,
+    load: int,
+    step: FloorStep,
+    guard: Reason | None,
+    helpless: bool,
+) -> Reason:
+    """Why the wanted tier changes, if it does."""
+    if guard is not None and not helpless:
+        return guard
+    if state.reason in GUARDS and natural < state.want and state.load < state.want:
+        return state.reason
+    if step.retreat and step.floor > load:
+        return Reason.ACCEPT_FLOOR
+    if step.probe:
+        return Reason.PROBE
+    if natural > state.want:
+        return Reason.LOAD_UP
+    return Reason.LOAD_DOWN
+
+
+def _resting(
+    plan: Plan,
+    state: PolicyState,
+    guard: Reason | None,
+    gate: Gate | None,
+    up_since: tuple[int, ...],
+    down_since: tuple[int, ...],
+) -> Reason:
+    """The reason code of a view that changes nothing."""
+    if gate is Gate.GRACE:
+        return Reason.GRACE
+    if guard is not None:
+        return guard
+    if gate is Gate.DWELL:
+        return Reason.DWELL
+    if gate is not None:
+        return Reason.HOLDING
+    at = state.want
+    building = at < len(up_since) and up_since[at] >= 0 and plan.up_hold_ms > 0
+    building |= at > 0 and down_since[at - 1] >= 0 and state.load == at
+    if building:
+        return Reason.HOLDING
+    if state.probing:
+        return Reason.PROBE
+    if state.floor > state.load:
+        return Reason.ACCEPT_FLOOR
+    return Reason.STEADY
+
+
+def _held(
+    reason: Reason,
+    state: PolicyState,
+    now: int,
+    up_since: tuple[int, ...],
+    down_since: tuple[int, ...],
+    load: int,
+    accept: AcceptEvidence,
+) -> int:
+    """For how long the condition behind ``reason`` has held."""
+    if reason is Reason.LOAD_UP and load > 0 and up_since[load - 1] >= 0:
+        return now - up_since[load - 1]
+    if reason is Reason.LOAD_DOWN and load < len(down_since) and down_since[load] >= 0:
+        return now - down_since[load]
+    if reason is Reason.ACCEPT_FLOOR:
+        return max(accept.low_ms - 1, 0)
+    if reason is Reason.PROBE and state.probe_at_ms >= 0:
+        return state.probe_gap_ms + now - state.probe_at_ms
+    return 0
