@@ -215,7 +215,8 @@ def free_pages(connection: Connection) -> None:
     if free * 4 > pages:
         driver = connection.connection.driver_connection
         assert isinstance(driver, sqlite3.Connection)
-        driver.execute(f"PRAGMA incremental_vacuum({FREED_PAGES})").fetchall()
+        # Not execute: that would stop after the first page.
+        driver.executescript(f"PRAGMA incremental_vacuum({FREED_PAGES})")
     connection.commit()
 
 
