@@ -68,7 +68,6 @@ def decisions(
     """Newest first."""
     query = select(DecisionRow.id, DecisionRow.body).order_by(col(DecisionRow.id).desc())
     if engine_id is not None:
-        # By (engine, seq), which has an index; ids rise with the sequence numbers.
         query = query.where(DecisionRow.engine_id == engine_id)
     if before_id is not None:
         query = query.where(col(DecisionRow.id) < before_id)

@@ -78,6 +78,7 @@ _FIRST_TABLES = (
         outcome TEXT NOT NULL,
         body TEXT NOT NULL,
         UNIQUE (engine_id, seq))""",
+    "CREATE INDEX decisions_by_engine ON decisions (engine_id, id)",
     """CREATE TABLE switches (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         engine_id TEXT NOT NULL,
@@ -87,6 +88,7 @@ _FIRST_TABLES = (
         seen_utc_ms INTEGER NOT NULL,
         body TEXT NOT NULL,
         UNIQUE (engine_id, boot_id, dp_rank, number))""",
+    "CREATE INDEX switches_by_engine ON switches (engine_id, id)",
     """CREATE TABLE overrides (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         engine_id TEXT NOT NULL,
