@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from controlplane import patched, unpatched
+from controlplane.background_info import BackgroundInfo
 from controlplane.clock import Clock, SystemClock
 from controlplane.commanding import command_body, invalid, read_outcome, unanswered
 from controlplane.handshake import Shake, read_answer, unauthorised
@@ -21,7 +22,6 @@ from controlplane.loads import Loads, read_loads
 from controlplane.metrics import EngineMetrics, read_metrics
 from controlplane.polled import EngineError, Polled, Stamp
 from controlplane.prometheus_text import MetricsError
-from controlplane.server_info import ServerInfo, read_server_info
 from controlplane.transport import Answer, EngineHttp
 from engine_patch.costs import StepCost
 from store.observations import EngineFacts, Gap, GapReason, PluginStatus, Sample
@@ -30,14 +30,9 @@ from store.records import Command, CommandOutcome, RawScrape
 SPECULATION = "/speculation"
 LOADS = "/v1/loads"
 METRICS = "/metrics"
-SERVER_INFO = "/server_info"
 
 SHAKE_AGAIN_MS = 30_000
 """How often a server without a usable plugin is asked again whether it has one by now."""
-SERVER_INFO_S = 300.0
-"""How long ``/server_info`` may take; a busy scheduler answers after minutes."""
-SERVER_INFO_AGAIN_MS = 60_000
-"""Pause before ``/server_info`` is asked again after it brought nothing."""
 NO_METRICS = "SGLang runs without --enable-metrics: no tok/s, no accept length, no tier"
 
 
@@ -50,13 +45,11 @@ class _Watched:
 
     Args:
         simulated: table of an engine whose times are simulated.
-        raw: (path, text) of each answer.
     """
 
     metrics: EngineMetrics | None
     loads: Loads | None
     simulated: str | None
-    raw: tuple[tuple[str, str], ...]
 
 
 class EngineClient:
@@ -73,7 +66,7 @@ class EngineClient:
         holder: name under which commands claim the engine.
 
     Raises:
-        ValueError: the URL is none.
+        ValueError: the URL is none, or a key cannot be sent.
     """
 
     def __init__(
@@ -101,10 +94,7 @@ class EngineClient:
         self._shaken_ms = 0
         self._seen = patched.Seen()
         self._watched = unpatched.UnpatchedSeen()
-        self._info: ServerInfo | None = None
-        self._info_of = ""
-        self._info_task: asyncio.Task[ServerInfo | None] | None = None
-        self._info_not_before_ms = 0
+        self._info = BackgroundInfo(self._http, self._clock)
 
     @property
     def facts(self) -> EngineFacts | None:
@@ -128,12 +118,12 @@ class EngineClient:
             EngineError: it cannot be reached, refuses the key, or answers nonsense.
         """
         async with self._polling:
-            answer = await self._http.get(SPECULATION, self._timeout_s, since=self._seen.since)
-            shake = read_answer(answer.status, answer.body)
+            raw: list[tuple[str, Answer]] = []
+            shake = await self._shake(raw)
             if shake.state is not None:
                 self._facts = patched.facts_of(shake.state)
                 return self._facts
-            watched = await self._watch(shake, self._timeout_s)
+            watched = await self._watch(shake, self._timeout_s, raw)
             seen, _ = unpatched.observe(
                 self._watched, watched.metrics, watched.loads, None, self._stamp(0, 0.0)
             )
@@ -145,22 +135,23 @@ class EngineClient:
 
         Args:
             seq: number of this observation.
-            keep_raw: hand the raw answers back as well.
+            keep_raw: hand the raw answers back as well, those that could not be read among them.
         """
         async with self._polling:
             known = self._facts
             begun = self._clock.mono_ms()
-            raw: tuple[tuple[str, str], ...] = ()
+            raw: list[tuple[str, Answer]] = []
             observation: Sample | Gap
             try:
-                observation, raw = await self._observe(seq, begun)
+                observation = await self._observe(seq, begun, raw)
             except EngineError as error:
                 if error.reason is not GapReason.TIMEOUT:
                     # Whoever answers next may be somebody else.
                     self._plugin = None
                 observation = self._stamp(seq, begun).gap(error.reason, error.message)
             changed = self._facts if self._facts != known else None
-            scrapes = tuple(self._scrape(seq, path, text) for path, text in raw if keep_raw)
+            kept = [one for one in raw if keep_raw and one[1].status == 200]
+            scrapes = tuple(self._scrape(seq, path, _text(answer)) for path, answer in kept)
             return Polled(observation, changed, self._costs, scrapes)
 
     async def scrape_metrics(self, seq: int) -> RawScrape | None:
@@ -188,15 +179,12 @@ class EngineClient:
 
     async def aclose(self) -> None:
         """Drop what is outstanding and close the connections."""
-        if self._info_task is not None:
-            self._info_task.cancel()
-            await asyncio.wait({self._info_task})
-            self._info_task = None
+        await self._info.aclose()
         await self._http.aclose()
 
     # -- one observation ---------------------------------------------------------------------
 
-    async def _observe(self, seq: int, begun: int) -> tuple[Sample, tuple[tuple[str, str], ...]]:
+    async def _observe(self, seq: int, begun: int, raw: list[tuple[str, Answer]]) -> Sample:
         until = asyncio.get_running_loop().time() + self._timeout_s
         shake = self._plugin
         if (
@@ -204,8 +192,7 @@ class EngineClient:
             or shake.plugin is PluginStatus.PRESENT
             or self._clock.mono_ms() - self._shaken_ms >= SHAKE_AGAIN_MS
         ):
-            answer = await self._http.get(SPECULATION, self._timeout_s, since=self._seen.since)
-            shake = read_answer(answer.status, answer.body)
+            shake = await self._shake(raw)
             self._plugin = Shake(shake.plugin, None, shake.message, shake.protocol)
             self._shaken_ms = self._clock.mono_ms()
             if shake.state is not None:
@@ -213,26 +200,33 @@ class EngineClient:
                 self._seen, sample = patched.observe(self._seen, shake.state, stamp)
                 self._facts = patched.facts_of(shake.state)
                 self._costs = shake.state.costs
-                return sample, ((SPECULATION, _text(answer)),)
+                return sample
         left = max(0.05, until - asyncio.get_running_loop().time())
-        watched = await self._watch(shake, left)
+        watched = await self._watch(shake, left, raw)
         stamp = self._stamp(seq, begun)
         boot_id = self._watched.boot_id
         self._watched, sample = unpatched.observe(
             self._watched,
             watched.metrics,
             watched.loads,
-            self._info.launch_shape if self._info is not None else None,
+            self._info.told.launch_shape if self._info.told is not None else None,
             stamp,
         )
-        if self._watched.boot_id != boot_id:
+        if self._facts is not None and self._watched.boot_id != boot_id:
             # A new start may have brought the plugin along.
             self._shaken_ms -= SHAKE_AGAIN_MS
         self._costs = ()
         self._facts = self._unpatched_facts(shake, watched, self._watched.boot_id)
-        return sample, watched.raw
+        return sample
 
-    async def _watch(self, shake: Shake, timeout_s: float) -> _Watched:
+    async def _shake(self, raw: list[tuple[str, Answer]]) -> Shake:
+        answer = await self._http.get(SPECULATION, self._timeout_s, since=self._seen.since)
+        raw.append((SPECULATION, answer))
+        return read_answer(answer.status, answer.body)
+
+    async def _watch(
+        self, shake: Shake, timeout_s: float, raw: list[tuple[str, Answer]]
+    ) -> _Watched:
         """Ask the endpoints every SGLang has; each may be missing, not both."""
         loads, metrics = await asyncio.gather(
             self._http.get(LOADS, timeout_s), self._http.get(METRICS, timeout_s)
@@ -245,55 +239,27 @@ class EngineClient:
                 f"no SGLang at {self._http.where}: {SPECULATION}, {LOADS} and {METRICS} are all "
                 "answered with 404; check the engine's url",
             )
-        read_load = _parsed(LOADS, loads, read_loads)
-        read_scrape = _parsed(METRICS, metrics, read_metrics)
-        raw = [
-            (path, _text(answer))
-            for path, answer in ((LOADS, loads), (METRICS, metrics))
-            if answer.status == 200
-        ]
-        return _Watched(read_scrape, read_load, loads.simulated, tuple(raw))
+        raw += [(LOADS, loads), (METRICS, metrics)]
+        return _Watched(
+            _parsed(METRICS, metrics, read_metrics),
+            _parsed(LOADS, loads, read_loads),
+            loads.simulated,
+        )
 
     # -- facts -------------------------------------------------------------------------------
 
     def _unpatched_facts(self, shake: Shake, watched: _Watched, boot_id: str) -> EngineFacts:
-        self._ask_server_info(boot_id)
         return unpatched.facts_of(
             shake.plugin,
             "; ".join(
                 text for text in (shake.message, NO_METRICS if not watched.metrics else "") if text
             ),
             boot_id,
-            self._info,
+            self._info.look(boot_id),
             watched.loads,
             protocol=shake.protocol,
             simulated=watched.simulated,
         )
-
-    def _ask_server_info(self, boot_id: str) -> None:
-        """Take in what ``/server_info`` brought, and ask for it once per start."""
-        if self._info_of != boot_id:
-            self._info, self._info_of, self._info_not_before_ms = None, boot_id, 0
-            if self._info_task is not None:
-                self._info_task.cancel()
-                self._info_task = None
-        if self._info_task is not None and self._info_task.done():
-            self._info = self._info_task.result()
-            self._info_task = None
-            self._info_not_before_ms = self._clock.mono_ms() + SERVER_INFO_AGAIN_MS
-        if (
-            self._info is None
-            and self._info_task is None
-            and self._clock.mono_ms() >= self._info_not_before_ms
-        ):
-            self._info_task = asyncio.create_task(self._server_info())
-
-    async def _server_info(self) -> ServerInfo | None:
-        try:
-            answer = await self._http.get(SERVER_INFO, SERVER_INFO_S)
-            return read_server_info(answer.body) if answer.status == 200 else None
-        except (EngineError, MetricsError):
-            return None
 
     # -- records -----------------------------------------------------------------------------
 

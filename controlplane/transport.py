@@ -46,7 +46,7 @@ class EngineHttp:
         timeout_s: seconds to connect.
 
     Raises:
-        ValueError: the URL is none.
+        ValueError: the URL is none, or a key cannot be sent.
     """
 
     def __init__(
@@ -56,9 +56,8 @@ class EngineHttp:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("an engine's url is written http://HOST:PORT")
         self.where = f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-        self._reading = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        key = admin_key or api_key
-        self._commanding = {"authorization": f"Bearer {key}"} if key else {}
+        self._reading = _bearer(api_key)
+        self._commanding = _bearer(admin_key or api_key)
         self._left_s = max(LEFT_LEAST_S, LEFT_TIMES * timeout_s)
         self._lines: dict[str, OneRequest[Answer]] = {}
         self._client = httpx.AsyncClient(
@@ -120,7 +119,7 @@ class EngineHttp:
                 f"cannot connect to {self.where} ({error}): is the engine up and its url right?",
             ) from None
         except (httpx.RemoteProtocolError, httpx.DecodingError) as error:
-            if "disconnected" in str(error).lower():
+            if _hung_up(error):
                 raise EngineError(
                     GapReason.UNREACHABLE, f"{self.where} hung up on {name}: did it stop?"
                 ) from None
@@ -128,18 +127,20 @@ class EngineHttp:
                 GapReason.BAD_ANSWER, f"{self.where} does not answer {name} in HTTP: {error}"
             ) from None
         except httpx.TransportError as error:
+            # Only the kind: the text of some faults quotes the request, keys and all.
             raise EngineError(
                 GapReason.UNREACHABLE,
-                f"the connection to {self.where} broke: {error or type(error).__name__}",
+                f"the connection to {self.where} broke ({type(error).__name__})",
             ) from None
 
     async def _send(self, request: httpx.Request, left_s: float) -> Answer:
         async with asyncio.timeout(left_s):
             try:
                 return await self._read(request)
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
                 # A kept connection the engine had closed already looks like this; once more tells.
-                if request.method != "GET":
+                gone = not isinstance(error, httpx.RemoteProtocolError) or _hung_up(error)
+                if request.method != "GET" or not gone:
                     raise
                 return await self._read(request)
 
@@ -160,6 +161,18 @@ class EngineHttp:
         return Answer(
             response.status_code, bytes(body), response.headers.get("x-specdeck-simulated")
         )
+
+
+def _hung_up(error: Exception) -> bool:
+    return "disconnected" in str(error).lower()
+
+
+def _bearer(key: str | None) -> dict[str, str]:
+    if not key:
+        return {}
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise ValueError("an engine's key holds a character no HTTP header can carry")
+    return {"authorization": f"Bearer {key}"}
 
 
 @lru_cache(maxsize=1)
