@@ -10,19 +10,9 @@ import pytest
 
 from engine_patch.contract import OffKind
 from engine_patch.costs import BUCKETS
-from engine_patch.embedded.derive import (
-    DRAFT_TOKEN,
-    PASS,
-    Raw,
-    Row,
-    Setting,
-    derive,
-    fit,
-    main,
-    read,
-    replay,
-)
+from engine_patch.embedded.derive import DRAFT_TOKEN, PASS, derive, fit, main, replay
 from engine_patch.embedded.linear import least_squares
+from engine_patch.embedded.measured import Raw, Row, Setting, read
 from engine_patch.embedded.table import NAMES, Column, Table, TableError, load
 from engine_patch.tier import OFF
 

@@ -110,8 +110,8 @@ def _serve(words: Sequence[str]) -> int:
             "the admin key file is empty: write the key into it, or leave the option out"
         )
     try:
-        from engine_patch.embedded.host import Options
         from engine_patch.embedded.server import Ports, PortTakenError, serve
+        from engine_patch.embedded.state import Options
     except ModuleNotFoundError as error:
         sys.stderr.write(
             f"the embedded engine needs {error.name!r}; run: pip install 'specdeck[controlplane]'\n"

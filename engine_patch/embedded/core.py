@@ -13,109 +13,20 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
 
 from engine_patch.chooser import JOURNAL_LENGTH, Chooser
-from engine_patch.contract import OffFlavour, OffKind, ReplicaAnswer
-from engine_patch.embedded.acceptance import AcceptMode, Sampler, sampler
+from engine_patch.contract import OffFlavour, ReplicaAnswer
+from engine_patch.embedded.acceptance import Sampler, sampler
+from engine_patch.embedded.admission import OutputShare, admit
+from engine_patch.embedded.config import EngineConfig
 from engine_patch.embedded.gauges import Books
 from engine_patch.embedded.kv import KvPool
+from engine_patch.embedded.passes import Kind, Pass
 from engine_patch.embedded.requests import Request
-from engine_patch.embedded.table import Table
 from engine_patch.tier import OFF, TierName, TierShape
 from engine_patch.wire import RankCommand
 
-CLIP_NEW_TOKENS = 4096
-"""SGLang counts on at most this much output of a request when it admits."""
-RATIO_START, RATIO_LEAST, RATIO_STEPS = 0.7, 0.7 * 0.14, 600
-"""SGLang's estimate of the share of ``max_new_tokens`` that is used: start, floor, decay."""
-RETRACT_STEPS = 20
-"""Decode steps SGLang adds per request when it estimates that share anew after a retraction."""
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """One replica.
-
-    Args:
-        tiers: the built tiers; each needs a column in the table.
-        plain: a server without speculation; ``tiers`` is then ``off`` alone.
-        accept_length: mean accept length of the chain of three, see ``acceptance``.
-        max_running_requests: cap of the running batch.
-        empty_slots: slots of that cap that never fill.  A plain server leaves one empty: in each
-            measured plain run at its cap a last request ran alone, in no speculative one.
-        kv_slots: KV capacity.
-        reserve_follows: whether the reserve follows the active tier (``off`` gives it back) or
-            stays that of the widest built tier, as in an unpatched SGLang.
-        dp_rank: replica number.
-    """
-
-    table: Table
-    tiers: tuple[TierName, ...] = (OFF, "s1k1d2", "s3k1d4")
-    launch_tier: TierName = "s3k1d4"
-    off_kind: OffKind = OffKind.PLAIN_PATH
-    plain: bool = False
-    accept_length: float = 2.0
-    accept_mode: AcceptMode = AcceptMode.SAMPLED
-    max_running_requests: int = 256
-    empty_slots: int = 0
-    kv_slots: int = 861_668
-    reserve_follows: bool = True
-    dp_rank: int = 0
-
-    def __post_init__(self) -> None:
-        if self.max_running_requests > self.table.largest_batch:
-            raise ValueError(
-                f"table {self.table.name} ends at {self.table.largest_batch} running requests; "
-                f"max_running_requests {self.max_running_requests} is above it"
-            )
-        if self.max_running_requests - self.empty_slots < 1:
-            raise ValueError("max_running_requests must leave room for a request")
-        for tier in self.tiers:
-            self.table.column(tier, self.off_kind)
-
-    @classmethod
-    def plain_server(cls, table: Table, *, max_running_requests: int = 256) -> EngineConfig:
-        """A server without speculation, as measured."""
-        return cls(
-            table=table,
-            tiers=(OFF,),
-            launch_tier=OFF,
-            plain=True,
-            max_running_requests=max_running_requests,
-            empty_slots=1,
-            kv_slots=906_163,
-        )
-
-
-class Kind(StrEnum):
-    """What a pass does."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
-
-
-@dataclass(slots=True)
-class Pass:
-    """A forward pass that is under way.
-
-    Args:
-        tokens: prompt tokens computed (prefill).
-        chunks: tokens computed per request (prefill).
-    """
-
-    kind: Kind
-    start_ms: float
-    end_ms: float
-    tier: TierName
-    requests: list[Request]
-    chunks: list[int] = field(default_factory=list)
-
-    @property
-    def tokens(self) -> int:
-        """Prompt tokens computed by it."""
-        return sum(self.chunks)
+__all__ = ["Engine", "EngineConfig", "Kind", "Pass"]
 
 
 class Engine:
@@ -156,7 +67,7 @@ class Engine:
         self._chunked: Request | None = None
         self._finished: list[Request] = []
         self._noted = 0
-        self._ratio = RATIO_START
+        self._share = OutputShare()
         self._on_pass = on_pass
         self._rng = random.Random(seed)
         self._samplers: dict[TierName, Sampler] = {}
@@ -309,30 +220,15 @@ class Engine:
     def _prefill(self) -> Pass | None:
         if not self.waiting:
             return None
-        room = self.config.max_running_requests - self.config.empty_slots - len(self.running)
-        budget = self.config.table.prefill.chunk_tokens
-        # What the running requests will still take, as SGLang estimates it.
-        ahead = sum(
-            request.remaining(CLIP_NEW_TOKENS) * (1.0 if request.ignore_eos else self._ratio)
-            for request in self.running
+        batch, chunks = admit(
+            self.waiting,
+            self.running,
+            room=self.config.max_running_requests - self.config.empty_slots - len(self.running),
+            chunk_tokens=self.config.table.prefill.chunk_tokens,
+            free=self.kv.free,
+            reserve=self.kv.per_request,
+            share=self._share.now,
         )
-        free = self.kv.free - ahead
-        batch: list[Request] = []
-        chunks: list[int] = []
-        for request in self.waiting:
-            if len(batch) >= room or budget <= 0:
-                break
-            missing = request.context - request.prefilled
-            needed = missing + request.remaining(CLIP_NEW_TOKENS) + self.kv.per_request
-            if needed > free and request is not self._chunked:
-                break
-            free -= needed
-            chunk = min(missing, budget)
-            budget -= chunk
-            batch.append(request)
-            chunks.append(chunk)
-            if chunk < missing:
-                break
         if not batch:
             return None
         for request in batch:
@@ -396,12 +292,9 @@ class Engine:
             self._leave(request, "out of KV slots even after retracting all other requests")
         self.kv.evict()
         if len(self.running) < before:
-            emitted = sum(entry.emitted for entry in self.running)
-            wanted = sum(entry.output for entry in self.running)
-            ratio = (emitted + RETRACT_STEPS * len(self.running)) / (wanted + 1)
-            self._ratio = min(1.0, ratio)
+            self._share.retracted(self.running)
         else:
-            self._ratio = max(RATIO_LEAST, self._ratio - (RATIO_START - RATIO_LEAST) / RATIO_STEPS)
+            self._share.decay()
 
     def _short(self) -> bool:
         # Without a reserve (a plain server) each request still needs the slot of its next token.

@@ -267,7 +267,7 @@ def _completion(job: Job, text: str, finish_reason: str | None) -> dict[str, Any
         "id": job.name,
         "object": "text_completion",
         "created": int(job.received),
-        "model": job.host.identity.model,
+        "model": job.host.state.identity.model,
         "choices": [choice],
     }
 

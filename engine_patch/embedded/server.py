@@ -21,10 +21,11 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from engine_patch.embedded.exposition import information_routes
 from engine_patch.embedded.faults import FaultOrder, Faults, Surface, fault_app
 from engine_patch.embedded.generate import generation_routes
-from engine_patch.embedded.host import Host, Options
+from engine_patch.embedded.host import Host
+from engine_patch.embedded.information import information_routes
+from engine_patch.embedded.state import Options
 from engine_patch.routes import speculation_routes
 
 LOOPBACK = "127.0.0.1"
@@ -63,7 +64,7 @@ class Machine:
         if order.accept is not None:
             self.host.set_accept_length(order.accept)
         self.host.set_kv_pressure(self.faults.kv_pressure)
-        self.host.note_stubborn()
+        self.host.state.note_refusing_rank()
 
     def close(self) -> None:
         """End everything, so that no answer is still owed when the server stops."""
