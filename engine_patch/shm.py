@@ -1,9 +1,9 @@
 """Shared memory between the ranks and the HTTP process: one mapped file per rank, never a wait.
 
-Each file has three slots (facts, live numbers, journal).  A slot is a sequence lock: the writer
-makes the counter odd, writes, and makes it even; a reader that saw the counter move tries again.  A
-checksum guards against reordered stores on machines that allow them.  Writing never blocks, so a
-scheduler loses microseconds, and reading never waits for a scheduler.
+Each file has three slots (facts, live numbers, journal) and each slot two buffers.  The writer
+fills the buffer that is not shown and then shows it, so a reader finds a whole record even while
+the writer is stopped in the middle of the next one.  A checksum guards against a reader so slow
+that its buffer is filled again, and against machines that reorder stores.  Neither side ever waits.
 
 The folder lies in ``/dev/shm``; the first process of an engine makes it and holds a lock on it.  A
 folder whose lock is free belongs to an engine that is gone, and is removed at the next start.
@@ -29,10 +29,13 @@ FILE_SUFFIX = ".rank"
 
 _MAGIC = b"specdk1\0"
 _HEADER = struct.Struct("<QqII")
-"""Counter, monotonic time in ns, length, checksum."""
-_COUNTER = struct.Struct("<Q")
-_SIZES = {"facts": 64 * 1024, "live": 16 * 1024, "journal": 256 * 1024}
-_TRIES = 64
+"""Number of the record, monotonic time in ns, length, checksum."""
+_WORD = 8
+"""Bytes of a counter: the number of the newest whole record, 0 before the first."""
+_SIZES = {"facts": 32 * 1024, "live": 8 * 1024, "journal": 192 * 1024}
+"""Bytes of one buffer of each slot."""
+_FILE_SIZE = len(_MAGIC) + sum(_WORD + 2 * size for size in _SIZES.values())
+_TRIES = 256
 
 
 class SharedMemoryError(Exception):
@@ -57,36 +60,43 @@ class Reading:
 class _Slot:
     def __init__(self, memory: mmap.mmap, offset: int, size: int) -> None:
         self._memory = memory
-        self._offset = offset
+        # A view of one word is stored at once; ``struct`` would clear it first.
+        self._shown = memoryview(memory)[offset : offset + _WORD].cast("Q")
+        self._buffers = (offset + _WORD, offset + _WORD + size)
         self._most = size - _HEADER.size
 
     def write(self, payload: bytes, at_ns: int) -> None:
         if len(payload) > self._most:
             raise SharedMemoryError(f"{len(payload)} bytes do not fit into {self._most}")
-        memory, start = self._memory, self._offset
-        counter = _COUNTER.unpack_from(memory, start)[0]
-        _COUNTER.pack_into(memory, start, counter | 1)
+        memory = self._memory
+        number = self._shown[0] + 1
+        start = self._buffers[number % 2]
         body = start + _HEADER.size
         memory[body : body + len(payload)] = payload
-        checksum = zlib.crc32(payload)
-        _HEADER.pack_into(memory, start, counter | 1, at_ns, len(payload), checksum)
-        _COUNTER.pack_into(memory, start, (counter | 1) + 1)
+        _HEADER.pack_into(memory, start, number, at_ns, len(payload), _checksum(payload, number))
+        self._shown[0] = number
 
     def read(self) -> Reading | None:
-        memory, start = self._memory, self._offset
+        memory = self._memory
         for _ in range(_TRIES):
-            counter, at_ns, length, checksum = _HEADER.unpack_from(memory, start)
-            if counter == 0:
+            shown = self._shown[0]
+            if shown == 0:
                 return None
-            if counter & 1 or length > self._most:
+            start = self._buffers[shown % 2]
+            number, at_ns, length, checksum = _HEADER.unpack_from(memory, start)
+            if number != shown or length > self._most:
                 continue
             body = start + _HEADER.size
             payload = memory[body : body + length]
-            if _COUNTER.unpack_from(memory, start)[0] != counter:
-                continue
-            if zlib.crc32(payload) == checksum:
-                return Reading(payload, counter // 2, at_ns)
+            if _checksum(payload, number) == checksum:
+                return Reading(payload, number, at_ns)
         return None
+
+
+def _checksum(payload: bytes, number: int) -> int:
+    # The number is part of it: a reader that is stopped between header and payload must not take a
+    # later record for the one whose number it has read.
+    return zlib.crc32(payload, number & 0xFFFFFFFF)
 
 
 class RankFile:
@@ -98,7 +108,7 @@ class RankFile:
         self._slots: dict[str, _Slot] = {}
         for name, size in _SIZES.items():
             self._slots[name] = _Slot(memory, offset, size)
-            offset += size
+            offset += _WORD + 2 * size
 
     @classmethod
     def create(cls, folder: Path, dp_rank: int, pp_rank: int, tp_rank: int) -> Self:
@@ -107,15 +117,14 @@ class RankFile:
         Raises:
             SharedMemoryError: the folder is gone or cannot be written.
         """
-        size = len(_MAGIC) + sum(_SIZES.values())
         target = folder / f"dp{dp_rank}-pp{pp_rank}-tp{tp_rank}{FILE_SUFFIX}"
         draft = target.with_suffix(f".{os.getpid()}")
         try:
             # Made aside and renamed, so that no reader ever maps a file of the wrong size.
             handle = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
             try:
-                os.posix_fallocate(handle, 0, size)
-                memory = mmap.mmap(handle, size)
+                os.posix_fallocate(handle, 0, _FILE_SIZE)
+                memory = mmap.mmap(handle, _FILE_SIZE)
             finally:
                 os.close(handle)
             memory[: len(_MAGIC)] = _MAGIC
@@ -127,13 +136,12 @@ class RankFile:
     @classmethod
     def open(cls, file: Path) -> Self | None:
         """Map a rank's file for reading; None if it is not there or not one of ours."""
-        size = len(_MAGIC) + sum(_SIZES.values())
         try:
             handle = os.open(file, os.O_RDONLY)
         except OSError:
             return None
         try:
-            memory = mmap.mmap(handle, size, access=mmap.ACCESS_READ)
+            memory = mmap.mmap(handle, _FILE_SIZE, access=mmap.ACCESS_READ)
         except (OSError, ValueError):
             return None
         finally:
