@@ -118,6 +118,16 @@ def test_an_impossible_shape_is_none() -> None:
     assert read_server_info(text).launch_shape is None
 
 
+def test_lifetime_accept_length_and_last_throughput_are_not_even_kept() -> None:
+    # The throughput is what stood there 35 s after the last request.
+    idle = json.loads(CPU_PLAIN)["internal_states"][0]
+    assert idle["last_gen_throughput"] == pytest.approx(570.5, abs=0.1)
+    assert "570.5" not in repr(read_server_info(CPU_PLAIN))
+    lifetime = json.loads(CPU_SPEC)["internal_states"][0]["avg_spec_accept_length"]
+    assert lifetime == pytest.approx(1.7009, abs=1e-4)
+    assert "1.70" not in repr(read_server_info(CPU_SPEC))
+
+
 def test_keys_in_the_answer_are_not_kept() -> None:
     info = read_server_info(changed(CHAIN, api_key="sk-secret", admin_api_key="sk-secret"))
     assert "sk-secret" not in repr(info)

@@ -87,6 +87,7 @@ def test_what_an_unpatched_engine_does_not_tell_is_none() -> None:
     assert sample.lease_remaining_s is None
 
 
+@pytest.mark.constructed
 def test_running_requests_come_from_the_load_snapshot_not_from_the_gauge() -> None:
     # The gauge may say "8 running" for up to 30 s after the last request ended.
     stale, _ = cpu("spec-load")

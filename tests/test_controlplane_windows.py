@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,18 @@ from controlplane.metrics import ReplicaMetrics, read_metrics
 from controlplane.windows import AcceptReading, GaugeWindow, advance, combine
 
 SAMPLES = Path(__file__).parent / "samples" / "cpu-0.5.23"
+ADAPTIVE = Path(__file__).parent / "samples" / "cpu-0.5.23-adaptive"
 
 
 def scrape(name: str) -> ReplicaMetrics:
     (replica,) = read_metrics((SAMPLES / f"{name}.metrics.txt").read_text()).replicas
+    return replica
+
+
+def recorded(name: str) -> ReplicaMetrics:
+    """A scrape of the server that switched by itself."""
+    packed = (ADAPTIVE / f"{name}.metrics.txt.gz").read_bytes()
+    (replica,) = read_metrics(gzip.decompress(packed).decode()).replicas
     return replica
 
 
@@ -84,6 +93,39 @@ def test_a_window_with_a_tier_change_is_discarded_and_the_next_one_used() -> Non
     readings = run(LOAD, one, mixed, same_window, pure)
     assert readings[1] is not None
     assert readings[2:] == [None, None, AcceptReading(1.4, 1, 2, weight=8)]
+
+
+def test_recorded_windows_with_a_tier_change_are_discarded() -> None:
+    names = ("1-chain", "2-chain", "3-chain-to-one-step", "4-one-step", "5-to-off", "6-off")
+    scrapes = [recorded(name) for name in names]
+    # Each gauge names a length; that of the third window is of three steps and of one.
+    lengths = [one.accept_length for one in scrapes]
+    assert lengths == [1.65, 1.8, 1.65, 1.65, pytest.approx(1.0182, abs=1e-4), 1.0]
+    readings = run(*scrapes)
+    assert readings == [
+        None,
+        AcceptReading(1.8, 3, 4, weight=1),
+        None,
+        AcceptReading(1.65, 1, 2, weight=1),
+        None,
+        None,
+    ]
+
+
+def test_the_exported_rate_of_a_mixed_window_goes_by_its_last_shape() -> None:
+    mixed = recorded("3-chain-to-one-step")
+    assert (mixed.num_steps, mixed.num_draft_tokens) == (1, 2)
+    # (1.65 - 1) / 1 draft, whatever was drafted before the switch.
+    assert mixed.accept_rate == pytest.approx(0.65)
+
+
+def test_recorded_steps_zero_reads_one_and_is_no_acceptance() -> None:
+    off = recorded("6-off")
+    assert (off.num_steps, off.num_draft_tokens, off.accept_length) == (0, 1, 1.0)
+    assert run(off, later(off)) == [None, None]
+    idle = recorded("7-idle")
+    assert idle.accept_length == 1.0
+    assert run(off, idle) == [None, None]
 
 
 def test_steps_zero_reads_one_and_is_no_acceptance() -> None:
