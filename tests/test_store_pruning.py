@@ -95,17 +95,20 @@ def test_writes_come_between_the_steps_of_a_long_pruning(
     monkeypatch.setattr(pruning, "STEP_ROWS", 50)
     with Store.open(path) as store:
         store.write(busy_day(2000, ranks=1)).result(timeout=20)
+        order: list[str] = []
         pruned = store.prune(NEVER)
+        pruned.add_done_callback(lambda _: order.append("pruned"))
         written = store.write([a_tick("other")])
-        written.result(timeout=10)
-        assert not pruned.done()
+        written.add_done_callback(lambda _: order.append("written"))
         assert pruned.result(timeout=20).ticks == 1999
+        written.result(timeout=20)
+    assert order == ["written", "pruned"]
 
 
 def test_closing_ends_a_pruning_early_and_keeps_what_was_queued(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pruning, "STEP_ROWS", 10)
+    monkeypatch.setattr(pruning, "STEP_ROWS", 1)
     store = Store.open(path)
     store.write(busy_day(2000, ranks=1)).result(timeout=20)
     pruned = store.prune(NEVER)
