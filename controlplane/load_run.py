@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 import resource
 import ssl
@@ -13,7 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from controlplane.load_http import BadAnswerError, Connection, DroppedError
+from controlplane.load_exchange import Shot, make_shots, send
+from controlplane.load_http import Connection
 from controlplane.load_plan import LoadPhase, Target, Work
 from controlplane.load_records import LoadResult, PhaseRecord, RequestRecord, own, summarise
 
@@ -21,20 +21,11 @@ HEARTBEAT_S = 0.02
 GIVE_UP_S = 10.0
 """Seconds without one good answer, while requests fail, after which a run gives up."""
 _BACKOFF_S = (0.05, 1.0)
-_TOKEN_IDS = tuple(str(number) for number in range(1000, 30_000))
 _LATENESS_KEPT = 50_000
 
 
 class UnreachableError(Exception):
     """Nothing answers at the target; the message names it and what to start."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Shot:
-    """A request ready to be sent."""
-
-    prompt_tokens: int
-    wire: bytes
 
 
 @dataclass(slots=True)
@@ -89,7 +80,8 @@ async def run(
             f"nothing answers at {target.url}: {error.strerror or error}"
         ) from None
     loaded = [
-        _shots(connections[0], phase, work, index) for index, phase in enumerate(work.plan.phases)
+        make_shots(connections[0], phase, work, index)
+        for index, phase in enumerate(work.plan.phases)
     ]
     started_utc_ms = time.time_ns() // 1_000_000
     tally = _Tally(began=time.monotonic())
@@ -139,7 +131,7 @@ async def _until_stopped(phases: Awaitable[str], work: Work, stop: asyncio.Event
 
 async def _phases(
     connections: list[Connection],
-    loaded: list[list[_Shot]],
+    loaded: list[list[Shot]],
     work: Work,
     tally: _Tally,
     keep: bool,
@@ -150,7 +142,9 @@ async def _phases(
     for index, phase in enumerate(order):
         # A single run has everything ready before its first request, so that no phase begins
         # late; an endless one makes each phase's prompts anew, lest a prefix cache answers them.
-        shots = loaded[index] if index < len(loaded) else _shots(connections[0], phase, work, index)
+        shots = (
+            loaded[index] if index < len(loaded) else make_shots(connections[0], phase, work, index)
+        )
         left = work.bounds.max_requests - tally.sent
         before = len(tally.records)
         mine: list[RequestRecord] = []
@@ -178,7 +172,7 @@ async def _phase(
     connections: list[Connection],
     index: int,
     phase: LoadPhase,
-    shots: list[_Shot],
+    shots: list[Shot],
     work: Work,
     tally: _Tally,
 ) -> str:
@@ -238,92 +232,26 @@ async def _one(
     connection: Connection,
     index: int,
     number: int,
-    shot: _Shot,
+    shot: Shot,
     due: float,
     work: Work,
     tally: _Tally,
 ) -> RequestRecord:
     sent = tally.now()
-    first: float | None = None
-    meta: dict[str, object] = {}
-    error = ""
-    try:
-        async with asyncio.timeout(work.bounds.request_timeout_s):
-            try:
-                first, meta = await _ask(connection, shot, work.stream, tally)
-            except DroppedError:
-                # An idle connection that the server closed: nothing was lost, send it again.
-                first, meta = await _ask(connection, shot, work.stream, tally)
-    except TimeoutError:
-        error = f"no answer within {work.bounds.request_timeout_s:g} s"
-    except (OSError, DroppedError, BadAnswerError, ValueError) as problem:
-        error = f"{type(problem).__name__}: {problem}"[:200]
-    if error:
-        connection.close()
-    tokens, steps, length = (
-        meta.get(key) for key in ("completion_tokens", "spec_verify_ct", "spec_accept_length")
-    )
-    verified = isinstance(steps, int) and steps > 0
+    answer = await send(connection, shot, work.bounds.request_timeout_s, tally.now)
     return RequestRecord(
         phase=index,
         client=number,
         prompt_tokens=shot.prompt_tokens,
         due_s=due,
         sent_s=sent,
-        first_s=first,
+        first_s=answer.first_s,
         done_s=tally.now(),
-        output_tokens=tokens if isinstance(tokens, int) and not error else 0,
-        accept_length=float(length) if verified and isinstance(length, int | float) else None,
-        verify_steps=steps if isinstance(steps, int) else None,
-        error=error,
+        output_tokens=answer.output_tokens,
+        accept_length=answer.accept_length,
+        verify_steps=answer.verify_steps,
+        error=answer.error,
     )
-
-
-async def _ask(
-    connection: Connection, shot: _Shot, stream: bool, tally: _Tally
-) -> tuple[float | None, dict[str, object]]:
-    """One exchange: when the first token came (None without streaming) and the ``meta_info``."""
-    if not stream:
-        status, body = await connection.exchange(shot.wire)
-        return None, _meta(status, body)
-    first: float | None = None
-    last = b""
-    async for status, data in connection.events(shot.wire):
-        if data == b"[DONE]":
-            continue
-        if first is None and _meta(status, data).get("completion_tokens"):
-            first = tally.now()
-        last = data
-    return first, _meta(200, last)
-
-
-def _meta(status: int, body: bytes) -> dict[str, object]:
-    if status != 200:
-        raise BadAnswerError(f"HTTP {status}: {body[:120].decode(errors='replace')}")
-    answer = json.loads(body)
-    meta = answer.get("meta_info") if isinstance(answer, dict) else None
-    if not isinstance(meta, dict):
-        raise BadAnswerError("an answer without meta_info: is this an SGLang /generate?")
-    return meta
-
-
-def _shots(connection: Connection, phase: LoadPhase, work: Work, index: int) -> list[_Shot]:
-    """The requests of a phase as bytes.
-
-    Prompts are token ids: the server needs no tokenizer, and no two prompts share a prefix.
-    """
-    generator = random.Random(f"{work.seed}/prompts/{index}")
-    stream = "true" if work.stream else "false"
-    shots = []
-    for prompt, output in phase.requests:
-        ids = ",".join(generator.choices(_TOKEN_IDS, k=prompt))
-        body = (
-            f'{{"input_ids":[{ids}],"stream":{stream},"sampling_params":'
-            f'{{"temperature":0,"max_new_tokens":{output},"ignore_eos":true}}}}'
-        )
-        wire = connection.encode("POST", "/generate", body.encode())
-        shots.append(_Shot(prompt_tokens=prompt, wire=wire))
-    return shots
 
 
 async def _heartbeat(tally: _Tally) -> None:

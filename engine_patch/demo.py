@@ -67,6 +67,12 @@ def run(argv: list[str]) -> int:
     missing = _missing(options.headless)
     if missing:
         return missing
+    if not options.headless and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _fail(
+            dispatch.USAGE,
+            "this is no terminal to draw on: use "
+            f"specdeck demo --headless --seconds {HEADLESS_SECONDS:g} --json",
+        )
     table = load(options.table)
     try:
         with (
@@ -255,12 +261,6 @@ def _options(argv: Sequence[str]) -> argparse.Namespace | int:
         return _fail(dispatch.USAGE, "--port lies between 0 and 65535; 0 takes a free one")
     if options.json and not options.headless:
         return _fail(dispatch.USAGE, "--json needs --headless")
-    if not options.headless and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return _fail(
-            dispatch.USAGE,
-            "this is no terminal to draw on: use "
-            f"specdeck demo --headless --seconds {HEADLESS_SECONDS:g} --json",
-        )
     return options
 
 

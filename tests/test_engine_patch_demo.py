@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine_patch import demo, dispatch
+from engine_patch import dispatch
 
 COMMAND = [sys.executable, "-m", "engine_patch.dispatch", "demo"]
 
@@ -187,7 +187,7 @@ def test_a_signal_takes_the_screen_back_and_ends_everything(environment: dict[st
         ((), "--headless --seconds 30 --json"),
         (("--json",), "--json needs --headless"),
         (("--headless", "--seconds", "0"), "--seconds"),
-        (("--headless", "--seconds", "601"), "at most|--seconds"),
+        (("--headless", "--seconds", "601"), "--seconds"),
         (("--headless", "--port", "70000"), "--port"),
         (("--headless", "--table", "nope"), "fa3"),
         (("--headless", "--seconds", "4"), "the least is"),
@@ -206,7 +206,7 @@ def test_words_that_cannot_be_obeyed_are_refused_with_what_can(
         env=environment,
     )
     assert answer.returncode == dispatch.USAGE
-    assert any(word in answer.stderr for word in says.split("|"))
+    assert says in answer.stderr
     assert answer.stdout == ""
     _nothing_left(environment)
 
@@ -245,6 +245,6 @@ def test_a_part_that_dies_ends_the_run_with_its_last_words(environment: dict[str
         ]
         engine.kill()
         _, errors = process.communicate(timeout=15)
-    assert process.returncode == demo.dispatch.CANNOT_START
+    assert process.returncode == dispatch.CANNOT_START
     assert "engine ended with code -9" in errors
     _nothing_left(environment)
