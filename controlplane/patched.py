@@ -24,17 +24,19 @@ class Seen:
         boot_id: the start it belongs to; None before the first answer.
         samples, verify_steps: by DP rank.
         journal: number of the newest entry handed on, by DP rank.
+        every_rank: ``journal`` names every replica; False until this process had an answer.
     """
 
     boot_id: str | None = None
     samples: Mapping[int, int] = field(default_factory=dict)
     verify_steps: Mapping[int, int] = field(default_factory=dict)
     journal: Mapping[int, int] = field(default_factory=dict)
+    every_rank: bool = False
 
     @property
     def since(self) -> int:
         """Number to ask the journal from: numbering is per replica, so the lowest of them."""
-        return min(self.journal.values(), default=0)
+        return min(self.journal.values(), default=0) if self.every_rank else 0
 
 
 def facts_of(state: SpeculationState) -> EngineFacts:
@@ -59,9 +61,14 @@ def observe(seen: Seen, state: SpeculationState, stamp: Stamp) -> tuple[Seen, Sa
     """Turn an answer into a sample.
 
     After a restart nothing of the old start is compared with: numbering and counters began anew.
+    A journal that was asked from a number of the old start may lack its beginning, so it is left
+    for the next answer.
     """
+    asked_whole = seen.since == 0 or seen.boot_id == state.boot_id
     if seen.boot_id != state.boot_id:
         seen = Seen(boot_id=state.boot_id)
+    if not asked_whole:
+        state = state.model_copy(update={"journal": ()})
     replicas = state.replicas
     switches, journal, hole = _journal(seen, state)
     length, tier, requests = _accept(seen, replicas)
@@ -130,6 +137,7 @@ def observe(seen: Seen, state: SpeculationState, stamp: Stamp) -> tuple[Seen, Sa
         samples={r.dp_rank: r.sample for r in replicas},
         verify_steps={r.dp_rank: r.verify_steps for r in replicas},
         journal=journal,
+        every_rank=asked_whole,
     )
     return now_seen, sample
 
@@ -198,7 +206,8 @@ def _journal(
         newest[entry.dp_rank] = entry.seq
         fresh.append(entry)
     # With one replica the first kept number alone shows a hole, even if nothing newer is there.
-    if len(newest) == 1 and seen.journal and state.journal_first > seen.since + 1:
+    last_known = min(seen.journal.values(), default=None)
+    if len(newest) == 1 and last_known is not None and state.journal_first > last_known + 1:
         hole = True
         newest = {rank: max(last, state.journal_first - 1) for rank, last in newest.items()}
     return tuple(fresh), newest, hole

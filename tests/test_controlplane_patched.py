@@ -235,9 +235,12 @@ def test_a_busy_replica_that_stands_still_makes_the_answer_a_repetition() -> Non
 def test_a_restart_makes_everything_new() -> None:
     before = state(journal=(entry(1), entry(2)))
     after = state(boot_id="boot-2", journal=(entry(1),))
-    first, second = samples(before, after)
-    assert [e.seq for e in second.switches] == [1]
+    first, second, third = samples(before, after, after)
+    # The second answer was asked from number 2 of the old start: it may lack entries.
+    assert second.switches == ()
+    assert [e.seq for e in third.switches] == [1]
     assert not second.journal_hole
+    assert not third.journal_hole
     assert second.fresh
     assert (first.boot_id, second.boot_id) == ("boot-1", "boot-2")
 
@@ -292,9 +295,28 @@ def test_the_journal_is_asked_from_the_replica_that_is_least_far() -> None:
     assert seen.since == 1
 
 
+def test_entries_of_a_new_start_that_were_dropped_before_the_next_answer_are_a_hole() -> None:
+    before = state(journal=(entry(1), entry(2)))
+    after = state(boot_id="boot-2")
+    much_later = state(boot_id="boot-2", journal=(entry(9),), journal_first=9)
+    assert [one.journal_hole for one in samples(before, after, much_later)] == [False, False, True]
+
+
+def test_a_replica_nothing_is_stored_of_is_asked_from_its_beginning() -> None:
+    stored = Seen(boot_id="boot-1", journal={0: 3})
+    assert stored.since == 0
+    replicas = state(replica(0), replica(1), journal=(entry(4, 0), entry(1, 1)))
+    (sample,) = samples(replicas, seen=stored)
+    assert [(e.dp_rank, e.seq) for e in sample.switches] == [(0, 4), (1, 1)]
+    assert not sample.journal_hole
+
+
 def test_numbers_stored_before_a_restart_of_the_control_plane_show_a_hole() -> None:
     stored = Seen(boot_id="boot-1", journal={0: 3})
     assert samples(state(journal=(entry(6),)), seen=stored)[0].journal_hole
     assert not samples(state(journal=(entry(4),)), seen=stored)[0].journal_hole
+    kept = state(journal=(entry(3), entry(4)), journal_first=3)
+    assert not samples(kept, seen=stored)[0].journal_hole
+    assert samples(state(journal_first=5), seen=stored)[0].journal_hole
     other_start = samples(state(boot_id="boot-2", journal=(entry(6),)), seen=stored)
     assert not other_start[0].journal_hole
