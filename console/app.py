@@ -15,6 +15,7 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 
 from console.board import Board, apply, seeded, with_status
@@ -36,6 +37,7 @@ from controlplane.client import ControlPlaneClient
 from controlplane.messages import About, EngineStatus
 from store.observations import Sample
 from store.policies import Stance
+from store.records import Override
 
 EXPIRY_BELL_S = 30.0
 
@@ -100,7 +102,7 @@ class Console(App[None]):
             for theme in THEMES:
                 self.register_theme(theme)
             self.theme = DARK.name
-        self.set_class(self.options.ascii, "-no-emoji")
+        self.set_class(self.options.ascii, "-ascii-only")
         self.set_interval(1.0, self.redraw)
         self.follow(self.options.engine_id or "")
 
@@ -259,28 +261,32 @@ class Console(App[None]):
     def action_override(self) -> None:
         """Ask for an override."""
         max_s = None if self.about is None else self.about.override_max_s
-        self.push_screen(SetOverride(self.client, self.scene(), self.options.author, max_s))
+        self.push_screen(SetOverride(self.client, self.scene, self.options.author, max_s))
 
     def action_release(self) -> None:
         """Ask to release the override in force."""
-        scene = self.scene()
-        if scene.board.tick is not None and scene.board.tick.override is not None:
-            override = scene.board.tick.override
-            self.push_screen(ReleaseOverride(self.client, scene, self.options.author, override))
+        if override := self.override_in_force:
+            self.push_screen(
+                ReleaseOverride(self.client, self.scene, self.options.author, override)
+            )
 
     def action_extend(self) -> None:
         """Ask to extend the override in force."""
-        scene = self.scene()
-        if scene.board.tick is not None and scene.board.tick.override is not None:
-            override = scene.board.tick.override
-            self.push_screen(ExtendOverride(self.client, scene, self.options.author, override))
+        if override := self.override_in_force:
+            self.push_screen(ExtendOverride(self.client, self.scene, self.options.author, override))
+
+    @property
+    def override_in_force(self) -> Override | None:
+        """The override that the newest tick shows."""
+        tick = None if self.board is None else self.board.tick
+        return None if tick is None else tick.override
 
     def action_stance(self, stance: str | None = None) -> None:
         """Ask whether automation shall act, compute only, or rest."""
-        scene = self.scene()
-        present = Stance.ACTIVE if scene.board.tick is None else scene.board.tick.stance
+        tick = None if self.board is None else self.board.tick
+        present = Stance.ACTIVE if tick is None else tick.stance
         wanted = present if stance is None else Stance(stance)
-        self.push_screen(SetStance(self.client, scene, self.options.author, wanted))
+        self.push_screen(SetStance(self.client, self.scene, self.options.author, wanted))
 
     def action_freeze(self) -> None:
         """Hold the picture, not the loop; a second time lets it go on."""
@@ -295,6 +301,12 @@ class Console(App[None]):
             place = ids.index(self.board.engine_id) if self.board.engine_id in ids else -step
             self.follow(ids[(place + step) % len(ids)])
 
+    def action_command_palette(self) -> None:
+        """Everything that is possible now, in words."""
+        if not isinstance(self.screen, CommandPalette):
+            # Textual's own text ends in an ellipsis, which --ascii cannot show.
+            self.push_screen(CommandPalette(id="--command-palette", placeholder="Search"))
+
     def action_help(self) -> None:
         """Keys, live thresholds, signs."""
         self.push_screen(Help(self.scene(), self.keys()))
@@ -304,14 +316,11 @@ class Console(App[None]):
         found: dict[str, tuple[bool, str, str, bool]] = {}
         for key, active in self._live.active_bindings.items():
             binding = active.binding
-            if binding.description and binding.action not in found and not binding.system:
+            known = found.get(binding.action)
+            if binding.description and (known is None or (known[0] and binding.show)):
                 shown = key if self.options.ascii else self.get_key_display(binding)
-                found[binding.action] = (
-                    not binding.show,
-                    shown,
-                    binding.tooltip or binding.description,
-                    active.enabled,
-                )
+                words = binding.tooltip or binding.description
+                found[binding.action] = (not binding.show, shown, words, active.enabled)
         # Python's sort keeps the order of equals: keys of the bar first, then the others.
         return [row[1:] for row in sorted(found.values(), key=lambda row: row[0])]
 
@@ -321,9 +330,16 @@ class Console(App[None]):
 
     def get_system_commands(
         self,
-        screen: Screen[object],  # noqa: ARG002  (Textual's signature)
+        screen: Screen[object],
     ) -> Iterable[SystemCommand]:
         """Everything that is possible now, and nothing else."""
+        if screen is self._live:
+            yield from self._live_commands()
+        yield SystemCommand("Theme", "Dark, light, high contrast", self.action_change_theme)
+        yield SystemCommand("Screenshot", "Save this screen as SVG", self._save_picture)
+        yield SystemCommand("Quit", "Leave the console; the loop goes on", self.action_quit)
+
+    def _live_commands(self) -> Iterable[SystemCommand]:
         offers = (
             ("override", "Override", "Set an operator's mode with reason and expiry", ""),
             ("extend", "Extend the override", "Give it more time", ""),
@@ -345,9 +361,6 @@ class Console(App[None]):
                 name = name.translate({ord("["): "(", ord("]"): ")", ord("\\"): "/"})
                 yield SystemCommand(f"Engine {name}", "Show this engine", self._follower(engine_id))
         yield SystemCommand("Help", "Keys, thresholds, signs", self.action_help)
-        yield SystemCommand("Theme", "Dark, light, high contrast", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save this screen as SVG", self._save_picture)
-        yield SystemCommand("Quit", "Leave the console; the loop goes on", self.action_quit)
 
     def _runner(self, action: str) -> Callable[[], Awaitable[None]]:
         async def run() -> None:

@@ -20,13 +20,19 @@ from store.records import Decision, EngineSwitch, Tick
 
 WINDOW_MS = 120_000
 """What the trends cover."""
+UNCONFIRMED = "?"
+"""Stands for the tier of a sample whose ranks agree on none."""
 LEAST_TOPS = {"concurrency": 8.0, "decode": 100.0, "queue": 8.0}
 """Where the ranges that only grow begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One tick on the trends' time axis; None where the tick brought no value."""
+    """One tick on the trends' time axis; None where the tick brought no value.
+
+    Args:
+        tier: the confirmed tier, ``UNCONFIRMED`` if a sample shows none.
+    """
 
     at_ms: int
     concurrency: float | None = None
@@ -34,7 +40,7 @@ class Point:
     kv_share: float | None = None
     decode_tok_s: float | None = None
     queued: float | None = None
-    tier: TierName | None = None
+    tier: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +179,10 @@ def _point(tick: Tick, axis_ms: int) -> Point:
     seen = tick.observation
     if not isinstance(seen, Sample):
         return Point(axis_ms)
+    tier = tick.confirmed or UNCONFIRMED
     if not seen.fresh:
         # A repeated set of numbers is no new measurement.
-        return Point(axis_ms, tier=tick.confirmed)
+        return Point(axis_ms, tier=tier)
     return Point(
         at_ms=axis_ms,
         concurrency=load(seen),
@@ -183,7 +190,7 @@ def _point(tick: Tick, axis_ms: int) -> Point:
         kv_share=seen.kv.used,
         decode_tok_s=tick.decode_tok_s,
         queued=seen.queued,
-        tier=tick.confirmed,
+        tier=tier,
     )
 
 

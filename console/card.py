@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from console.clauses import building, reasons, wanted
@@ -32,19 +33,25 @@ from engine_patch.contract import OffKind
 from engine_patch.tier import OFF, TierName
 from store.observations import PluginStatus, Sample
 from store.policies import FixedPolicy, Stance
-from store.records import Outlook, Tick
+from store.records import Decision, Outcome, Outlook, Tick
 
 OUTLOOKS = 2
 """Candidates shown on the card; the side panel shows all."""
 
 
-def card(scene: Scene, cells: int) -> tuple[Line, ...]:
-    """The framed card, six lines of ``cells`` cells."""
-    inner = cells - 4
-    rows = (mode_line(scene, inner), why_line(scene, inner), *next_lines(scene, inner))
+def card(scene: Scene, size: int) -> tuple[Line, ...]:
+    """The framed card, six lines of ``size`` cells."""
+    inner = size - 4
+    rows: tuple[Line, ...] = (
+        mode_line(scene, inner),
+        why_line(scene, inner),
+        *next_lines(scene, inner),
+    )
     if freshness(scene).stale:
         rows = tuple(recolour(row, Role.STALE) for row in rows)
-    return boxed(rows, title(scene), corner(scene), cells, scene.glyphs)
+    name = title(scene)
+    # Six cells of the frame's own strokes and spaces; the mark of a simulation is never cut.
+    return boxed(rows, name, corner(scene, inner - width(name) - 6), size, scene.glyphs)
 
 
 def title(scene: Scene) -> Line:
@@ -66,23 +73,30 @@ def simulated(scene: Scene) -> str:
     return f"SIMULATED {table}" if table else "SIMULATED"
 
 
-def corner(scene: Scene) -> Line:
-    """Who steers: automation with its stance, or an override with its time left."""
+def corner(scene: Scene, room: int) -> Line:
+    """Who steers, in ``room`` cells: automation with its stance, or an override with its end."""
     tick = scene.board.tick
     if tick is None:
         return BLANK
+    dot = f" {scene.glyphs.dot} "
     override, left = tick.override, override_left_s(scene)
     if override is not None and left is not None:
-        bar = progress(left, override.granted_s, 8)
-        text = f"OVERRIDE {scene.glyphs.dot} {override.author[:20]} {scene.glyphs.dot} "
-        return line(Span(f"{text}{countdown(left)} left {bar}", Role.WARNING))
+        # Rounded up: an empty bar means that it is over.
+        bar = progress(math.ceil(8 * min(left / override.granted_s, 1)), 8, 8)
+        rest = f"{countdown(left)} left"
+        texts: tuple[str, ...] = (
+            dot.join(("OVERRIDE", override.author, f"{rest} {bar}")),
+            dot.join(("OVERRIDE", f"{rest} {bar}")),
+            dot.join(("OVERRIDE", rest)),
+        )
+        return line(Span(fit(room, *texts, glyphs=scene.glyphs), Role.WARNING))
     if not scene.board.commandable:
-        return line(Span("OBSERVING", Role.WARNING))
+        return line(Span(fit(room, "OBSERVING", glyphs=scene.glyphs), Role.WARNING))
     word = {Stance.ACTIVE: "AUTO", Stance.SHADOW: "SHADOW", Stance.PAUSED: "PAUSED"}[tick.stance]
     kind = "" if scene.board.policy is None else f"{scene.board.policy.policy.kind} "
+    texts = (f"{word}{dot}{kind}v{tick.policy_version}", word)
     role = Role.TITLE if tick.stance is Stance.ACTIVE else Role.WARNING
-    note = ", computes but does not act" if tick.stance is Stance.SHADOW else ""
-    return line(Span(f"{word} {scene.glyphs.dot} {kind}v{tick.policy_version}{note}", role))
+    return line(Span(fit(room, *texts, glyphs=scene.glyphs), role))
 
 
 def mode_line(scene: Scene, cells: int) -> Line:
@@ -145,7 +159,23 @@ def confirmation(scene: Scene) -> tuple[tuple[str, ...], Role]:
         return _unsettled(tick, sample, tick.pending.to_tier, f", {seconds(waited)}")
     if tick.desired not in (None, tick.confirmed) and tick.stance is Stance.ACTIVE:
         return _unsettled(tick, sample, tick.desired, "")
+    would = shadow_tier(scene)
+    if would is not None and tick.confirmed is not None and would != tick.confirmed:
+        texts = _settled(tick, sample)[0]
+        wish = f"automation would run {would}"
+        return (*(f"{text}; {wish}" for text in texts[1:]), wish), Role.WARNING
     return _settled(tick, sample)
+
+
+def shadow_tier(scene: Scene) -> TierName | None:
+    """The tier that automation in shadow would run, by its newest decision."""
+    tick = scene.board.tick
+    if tick is None or tick.stance is not Stance.SHADOW or tick.override is not None:
+        return None
+    for entry in scene.board.log:
+        if isinstance(entry.event, Decision):
+            return entry.event.to_tier if entry.event.outcome is Outcome.SHADOW else None
+    return None
 
 
 def _unsettled(
@@ -233,6 +263,9 @@ def no_outlook(scene: Scene) -> str:
 def outlook_line(scene: Scene, outlook: Outlook, cells: int) -> Line:
     """``■ s1k1d2  when concurrency ≥ 24 req for 5.0s   [####------] 1.9/5.0s``."""
     sign, role = tier_sign(scene, outlook.tier)
+    if scene.board.tick is not None and scene.board.tick.override is not None:
+        # What stands in automation's way is the override, as the card says already.
+        outlook = outlook.model_copy(update={"blocked": ""})
     text = building(outlook, with_bar=cells >= 60)
     right = Span(text, Role.WARNING if outlook.blocked else Role.VALUE)
     head = line(Span(f"{sign} {outlook.tier:<7}", role), " when ")

@@ -66,7 +66,8 @@ def run(argv: Sequence[str]) -> int:
             f"the control plane at {words.url} knows no engine {words.engine!r}; "
             f"it has {', '.join(ids)}",
         )
-    if not sys.stdout.isatty():
+    # Textual draws on stderr.
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return _fail(
             CANNOT_START,
             "the console needs a terminal; 'specdeck status --json' prints the same for a script",

@@ -142,6 +142,13 @@ def seconds(value: float | None) -> str:
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
 
 
+def length(value: float) -> str:
+    """A length as a person gives it, without empty parts: ``10m``, ``1h``, ``1h30m``, ``90s``."""
+    if value < 120 and value % 60:
+        return f"{value:g}s"
+    return seconds(value).replace("m00s", "m").replace("h00m", "h").replace("d00h", "d")
+
+
 def countdown(value: float | None) -> str:
     """Time left, rounded up so that it reads 00:00 only at the end: ``03:41``, ``1:03:41``."""
     if value is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from console.board import WINDOW_MS, Board, Point, load
+from console.board import UNCONFIRMED, WINDOW_MS, Board, Point, load
 from console.card import last_tier
 from console.formatting import MISSING, cut, number, short
 from console.scene import Scene, freshness, strip_signs, tier_sign
 from console.spans import BLANK, Line, Role, Span, line, pad, recolour
 from console.trend import Range, buckets, draw, means, strip
-from engine_patch.tier import OFF, TierName, TierShape
+from engine_patch.tier import OFF, TierShape
 from store.observations import Sample, Source
 from store.policies import HysteresisPolicy
 
@@ -150,8 +150,10 @@ def mode_strip(scene: Scene, columns: int, dim: bool) -> Line:
     points = [(point.at_ms, point.tier) for point in board.history]
     found = buckets(points, board.axis_ms, WINDOW_MS, columns)
 
-    def sign(tier: TierName) -> tuple[str, Role]:
-        return signs.get(tier, "?"), tier_sign(scene, tier)[1]
+    def sign(tier: str) -> tuple[str, Role]:
+        if tier == UNCONFIRMED:
+            return glyphs.unknown, Role.WARNING
+        return signs.get(tier, glyphs.unknown), tier_sign(scene, tier)[1]
 
     drawn = strip(found, sign, glyphs.nothing)
     legend = [f"{signs[tier]} {tier}" for tier in board.tiers] + [f"{glyphs.nothing} no data"]

@@ -54,18 +54,25 @@ def engine_words(scene: Scene) -> Line:
     return line(Span(f"{name}{count}", Role.VALUE), Span(model, Role.LABEL))
 
 
-def notices(scene: Scene, cells: int) -> tuple[Line, ...]:
-    """What an operator must know now, worst first, in at most three rows."""
+def notices(scene: Scene, size: int) -> tuple[Line, ...]:
+    """What an operator must know now, worst first, in at most three rows.
+
+    Long ones are wrapped while there is room, else cut: the help screen has them in full.
+    """
     found = [*_link_notices(scene), *_engine_notices(scene)]
-    if len(found) > NOTICES:
-        more = len(found) - NOTICES + 1
-        rest = (f"and {more} more: see ? Help", Role.WARNING)
-        found = [*found[: NOTICES - 1], rest]
     mark = scene.glyphs.alarm
-    return tuple(
-        pad(line(Span(cut(f" {mark} {text}", cells, scene.glyphs), role)), cells)
-        for text, role in found
-    )
+    rows: list[tuple[str, Role]] = []
+    for text, role in found:
+        first, *others = wrap(text, max(size - 4, 20)) or [""]
+        rows.append((f" {mark} {first}", role))
+        rows += [(f"   {other}", role) for other in others]
+    if len(rows) > NOTICES:
+        rows = [(f" {mark} {text}", role) for text, role in found]
+    if len(rows) > NOTICES:
+        more = len(rows) - NOTICES + 1
+        rest = (f" {mark} and {more} more: ? shows all", Role.WARNING)
+        rows = [*rows[: NOTICES - 1], rest]
+    return tuple(pad((Span(cut(text, size, scene.glyphs), role),), size) for text, role in rows)
 
 
 def all_notices(scene: Scene) -> tuple[str, ...]:
@@ -87,7 +94,7 @@ def _link_notices(scene: Scene) -> list[tuple[str, Role]]:
     if scene.link.state is LinkState.LOST:
         at = scene.link.retry_at_ms
         when = "" if at is None else f", retry in {seconds(max(at - scene.now_ms, 0) / 1000)}"
-        found.append((f"control plane lost: {scene.link.reason}{when}", Role.ALARM))
+        found.append((f"control plane lost{when}: {scene.link.reason}", Role.ALARM))
     return found
 
 
@@ -95,11 +102,13 @@ def _engine_notices(scene: Scene) -> list[tuple[str, Role]]:
     board = scene.board
     found: list[tuple[str, Role]] = []
     tick, gap, sample = board.tick, board.gap, board.sample
+    alarms = () if tick is None else tick.alarms
+    found += [(alarm.text, Role.ALARM) for alarm in alarms]
     if gap is not None:
-        lease = lease_words(scene)
-        found.append((f"{gap.message}{f', {lease}' if lease else ''}", Role.ALARM))
-    if tick is not None:
-        found += [(alarm.text, Role.ALARM) for alarm in tick.alarms]
+        if not any(gap.message in alarm.text for alarm in alarms):
+            found.append((gap.message, Role.ALARM))
+        if lease := lease_words(scene):
+            found.append((lease, Role.WARNING))
     if sample is not None and sample.simulation_valid is False:
         lag = sample.simulation_lag
         by = "" if lag is None else f" by {100 * lag:.1f} %"

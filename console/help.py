@@ -40,9 +40,9 @@ def help_lines(scene: Scene, keys: Sequence[tuple[str, str, bool]], cells: int) 
         rows += _text(text.rstrip(), cells)
     rows += _section(scene, "signs", cells)
     for sign, meaning in signs(scene):
-        parts = wrap(meaning, max(cells - 14, 10))
+        parts = wrap(meaning, max(cells - 16, 10))
         rows += [
-            line(Span(f" {sign if row == 0 else '':<11}", Role.VALUE), part)
+            line(Span(f" {sign if row == 0 else '':<13}", Role.VALUE), part)
             for row, part in enumerate(parts)
         ]
     return tuple(rows)
@@ -98,7 +98,7 @@ def signs(scene: Scene) -> tuple[tuple[str, str], ...]:
         (glyphs.unknown, "no tier is confirmed: ranks differ, or none was seen"),
         (glyphs.alarm, "alarm or warning; in the thresholds: the value that turns guards on"),
         (f"{glyphs.down}n {glyphs.up}n", "comes back at n or fewer, goes busier at n or more"),
-        ("[##--] 2/5s", "a condition that has held 2 of 5 seconds"),
+        ("[##---] 2/5s", "a condition that has held 2 of the 5 seconds it needs"),
         ("mode strip", strip or MISSING),
         (glyphs.nothing, "in the mode strip: no data; trends are blank there"),
         (

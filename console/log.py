@@ -11,7 +11,6 @@ from console.formatting import (
     clock,
     fill,
     fit,
-    metric,
     milliseconds,
     number,
     seconds,
@@ -171,16 +170,9 @@ def _decision_details(scene: Scene, event: Decision, at: str) -> tuple[tuple[str
         ("reason", f"{event.reason.value.replace('_', ' ')}: {event.text}"),
     ]
     for index, clause in enumerate(event.clauses):
-        held = f", held {seconds(clause.held_s)} of {seconds(clause.needed_s)}"
-        found.append(
-            (
-                "clauses" if index == 0 else "",
-                f"{'met    ' if clause.met else 'not met'} {clause.metric} "
-                f"{metric(clause.value, clause.unit)}, needs "
-                f"{wanted_words(clause.metric, reason_clause(clause, scene.glyphs))}"
-                f"{held if clause.needed_s > 0 else ''}",
-            )
-        )
+        mark = "met" if clause.met else "not met"
+        text = f"{mark}: {reason_clause(clause, scene.glyphs)}"
+        found.append(("clauses" if index == 0 else "", text))
     tries = "" if event.attempts < 2 else f" after {event.attempts} attempts"
     found.append(("outcome", f"{outcome_words(event)}{tries}"))
     if event.message:
@@ -188,8 +180,3 @@ def _decision_details(scene: Scene, event: Decision, at: str) -> tuple[tuple[str
     if event.generation:
         found.append(("order", f"epoch {event.epoch}, generation {event.generation}"))
     return tuple(found)
-
-
-def wanted_words(name: str, text: str) -> str:
-    """A clause's wording without its metric's name, which stands before it already."""
-    return text.removeprefix(f"{name} ")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from console.formatting import clock, countdown, fit, seconds, zone_name
+import json
+
+from console.formatting import clock, countdown, fit, length, zone_name
 from console.header import lease_words
 from console.scene import Scene, override_left_s
 from console.spans import Line, Role, Span, line, pad, rule
 from controlplane.messages import ExtendRequest, OverrideRequest, StanceRequest
 from engine_patch.contract import Mode
-from engine_patch.tier import TierName
+from engine_patch.tier import Frozen, TierName
 from store.policies import Stance
 from store.records import Guards, Override
 
@@ -67,19 +69,19 @@ def effect(request: OverrideRequest, scene: Scene, max_s: float | None) -> tuple
         guards = "KV and retraction guards may still turn speculation off"
     else:
         guards = "guards are suspended: KV pressure will not turn speculation off"
-    found = [f"{what} until {at} ({seconds(request.length_s)}), then automation decides", guards]
+    found = [f"{what} until {at} ({length(request.length_s)})", f"then {_after(scene)}", guards]
     in_force = None if scene.board.tick is None else scene.board.tick.override
     if in_force is not None:
         found.append(f"replaces the override of {in_force.author} that is in force")
     if max_s is not None and request.length_s > max_s:
-        found.append(f"longer than this control plane allows ({seconds(max_s)})")
+        found.append(f"longer than this control plane allows ({length(max_s)})")
     return tuple(found)
 
 
-def sent(method: str, engine_id: str, path: str, body: object) -> str:
+def sent(method: str, engine_id: str, path: str, body: Frozen) -> str:
     """The call as it goes out: ``PUT /v1/engines/h200-0/override {…}``."""
-    text = body.model_dump_json(exclude_none=True) if hasattr(body, "model_dump_json") else ""
-    return f"{method} /v1/engines/{engine_id}/{path} {text}".rstrip()
+    text = json.dumps(body.model_dump(mode="json"), ensure_ascii=False)
+    return f"{method} /v1/engines/{engine_id}/{path} {text}"
 
 
 def extend_effect(request: ExtendRequest, override: Override, scene: Scene) -> tuple[str, ...]:
@@ -89,21 +91,25 @@ def extend_effect(request: ExtendRequest, override: Override, scene: Scene) -> t
     after = f"{clock(later, scene.zone)} {zone_name(later, scene.zone)}"
     return (
         f"{mode_words(override.mode, override.tier)} by {override.author} ends {before} now",
-        f"with {seconds(request.extra_s)} more it ends {after}",
+        f"with {length(request.extra_s)} more it ends {after}",
     )
 
 
 def release_effect(override: Override, scene: Scene) -> tuple[str, ...]:
     """What ends, and who decides next."""
     left = countdown(override_left_s(scene))
-    stance = Stance.ACTIVE if scene.board.tick is None else scene.board.tick.stance
-    after = {
-        Stance.ACTIVE: "automation decides again from the next tick on",
-        Stance.SHADOW: "automation is in shadow: nothing is commanded afterwards",
-        Stance.PAUSED: "automation is paused: nothing is commanded afterwards",
-    }[stance]
     what = mode_words(override.mode, override.tier)
-    return (f"{what} by {override.author} ends now instead of in {left}", after)
+    return (f"{what} by {override.author} ends now instead of in {left}", f"then {_after(scene)}")
+
+
+def _after(scene: Scene) -> str:
+    """Who decides when no override is in force."""
+    stance = Stance.ACTIVE if scene.board.tick is None else scene.board.tick.stance
+    return {
+        Stance.ACTIVE: "automation decides again",
+        Stance.SHADOW: "nothing is commanded: automation is in shadow",
+        Stance.PAUSED: "nothing is commanded: automation is paused",
+    }[stance]
 
 
 def stance_effect(request: StanceRequest) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ server's own reason, so that it can be corrected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import on, work
@@ -40,13 +40,21 @@ class Dialog(ModalScreen[bool]):
     heading = ""
     act = "Send"
 
-    def __init__(self, client: ControlPlaneClient, scene: Scene, author: str) -> None:
+    def __init__(
+        self, client: ControlPlaneClient, present: Callable[[], Scene], author: str
+    ) -> None:
         super().__init__()
         self.client = client
-        self.scene = scene
         self.author = author
-        self.engine_id = scene.board.engine_id
+        self.engine_id = present().board.engine_id
+        self._present = present
+        self._said: tuple[str, str, str] | None = None
         self._sending = False
+
+    @property
+    def scene(self) -> Scene:
+        """The scene now: an end that is shown moves while the dialog is open."""
+        return self._present()
 
     def fields(self) -> list[tuple[str, Widget]]:
         """The labelled fields, in order."""
@@ -95,6 +103,7 @@ class Dialog(ModalScreen[bool]):
         title = Content(self.shown(f"{self.heading} {name}"))
         self.query_one("#dialog").border_title = title
         self.preview()
+        self.set_interval(1.0, self.preview)
 
     def shown(self, text: str) -> str:
         """``text`` as this terminal may see it."""
@@ -118,14 +127,16 @@ class Dialog(ModalScreen[bool]):
     @on(Choice.Changed)
     def preview(self) -> None:
         """Say what acting would do and send now, or what is missing."""
-        effect: tuple[str, ...] = ()
-        sends = trouble = ""
+        effect = sends = trouble = ""
         try:
-            effect = self.effect()
+            effect = "\n".join(map(self.shown, self.effect()))
             sends = self.shown(self.sends())
         except Incomplete as missing:
             trouble = f"! {missing}"
-        for word, text in (("effect", "\n".join(map(self.shown, effect))), ("sends", sends)):
+        if (effect, sends, trouble) == self._said:
+            return
+        self._said = (effect, sends, trouble)
+        for word, text in (("effect", effect), ("sends", sends)):
             self.query_one(f"#{word}", Static).update(text)
             self.query_one(f"#{word}-row").display = bool(text)
         self.complain(trouble)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.widget import Widget
 
 from console.override import release_effect, sent
@@ -19,9 +21,13 @@ class ReleaseOverride(Dialog):
     act = "Release"
 
     def __init__(
-        self, client: ControlPlaneClient, scene: Scene, author: str, override: Override
+        self,
+        client: ControlPlaneClient,
+        present: Callable[[], Scene],
+        author: str,
+        override: Override,
     ) -> None:
-        super().__init__(client, scene, author)
+        super().__init__(client, present, author)
         self._override = override
 
     def fields(self) -> list[tuple[str, Widget]]:

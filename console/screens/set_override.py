@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import ValidationError
 from textual.widget import Widget
 from textual.widgets import Input
@@ -27,9 +29,13 @@ class SetOverride(Dialog):
     act = "Set override"
 
     def __init__(
-        self, client: ControlPlaneClient, scene: Scene, author: str, max_s: float | None
+        self,
+        client: ControlPlaneClient,
+        present: Callable[[], Scene],
+        author: str,
+        max_s: float | None,
     ) -> None:
-        super().__init__(client, scene, author)
+        super().__init__(client, present, author)
         self._max_s = max_s
 
     def fields(self) -> list[tuple[str, Widget]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.widget import Widget
 
 from console.override import sent, stance_effect
@@ -19,9 +21,9 @@ class SetStance(Dialog):
     act = "Set stance"
 
     def __init__(
-        self, client: ControlPlaneClient, scene: Scene, author: str, stance: Stance
+        self, client: ControlPlaneClient, present: Callable[[], Scene], author: str, stance: Stance
     ) -> None:
-        super().__init__(client, scene, author)
+        super().__init__(client, present, author)
         self._stance = stance
 
     def fields(self) -> list[tuple[str, Widget]]:
