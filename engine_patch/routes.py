@@ -230,6 +230,7 @@ def speculation_routes(desk: Callable[[], Desk]) -> list[Route]:
     Args:
         desk: gives the desk; called for each request, since a server may be built before it exists.
     """
+    from starlette.requests import ClientDisconnect
     from starlette.routing import Route
 
     async def get(request: Request) -> Response:
@@ -246,7 +247,12 @@ def speculation_routes(desk: Callable[[], Desk]) -> list[Route]:
         refusal = counter.forbids(host, request.headers.get("authorization"))
         if refusal is not None:
             return _json(refusal, 403)
-        body = await request.body()
+        try:
+            body = await request.body()
+        except ClientDisconnect:
+            return _json(
+                Refusal(code=RefusalCode.INVALID, message="the body did not arrive whole"), 422
+            )
         if len(body) > MOST_BYTES:
             return _json(
                 Refusal(code=RefusalCode.INVALID, message=f"body above {MOST_BYTES} bytes"), 422
