@@ -195,7 +195,8 @@ def _sample_step(
         read_only=basis.read_only,
         foreign=_foreign(sample, config.holder),
         stale=time.stale_ms() > basis.stale_after_ms,
-        disagree=_longer(now, obedience.differ_ms, rules.timeout_ms),
+        # A decision on its way first has its bounded retries.
+        disagree=obedience.pending is None and _longer(now, obedience.differ_ms, rules.timeout_ms),
         unseen=_longer(now, obedience.unclear_ms, rules.timeout_ms),
         lease_ms=basis.lease_ms,
         holder=config.holder,

@@ -26,8 +26,12 @@ VERIFIED_TOKENS = 64
 Measured crossings on an H200 (8B shape, chain of 4 draft tokens) lie at 80 verified tokens on
 triton and at 400 on FA3; a tree of 16 paid up to 64.  So this errs towards too little speculation.
 """
-GAP = 0.1
-"""Half of the gap between ``up_at`` and ``down_at``, as a share of the crossing."""
+GAP = 0.2
+"""Gap between ``up_at`` and ``down_at``, as a share of the crossing, which is ``up_at``.
+
+It lies below the crossing: there the quieter tier is ahead by little, above it the busier one is
+ahead by more and more.
+"""
 
 
 def default_policy(
@@ -148,9 +152,9 @@ def _measured(
     for quiet, busy in itertools.pairwise(used):
         crossing = _crossing(quiet, busy, buckets, rate)
         if crossing is None:
-            up_at, down_at = buckets[-1] + 1, math.floor(buckets[-1] * (1 - 2 * GAP))
+            up_at, down_at = buckets[-1] + 1, math.floor(buckets[-1] * (1 - GAP))
         else:
-            up_at = math.ceil(crossing * (1 + GAP))
+            up_at = math.ceil(crossing)
             down_at = math.floor(crossing * (1 - GAP))
         boundaries.append(_boundary(up_at, down_at, boundaries))
     return HysteresisPolicy(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from controlplane.orders import CALM_MS, Obedience, Pending, Rules, delayed, needs_order, sent
+from controlplane.orders import Obedience, Pending, Rules, delayed, forgiven, needs_order, sent
 from controlplane.policy_state import NEVER
 from controlplane.target import Target, obeyed, replicas_disagree, reported
 from engine_patch.contract import Mode
@@ -217,7 +217,7 @@ def _obeying(obedience: Obedience, now_ms: int) -> Obedience:
     if since < 0:
         over = obedience.alarms.down("not_applied", "command_refused", "tier_changed")
         return replace(obedience, obeyed_ms=now_ms, retry_ms=NEVER, alarms=over)
-    if obedience.failures and now_ms - since >= CALM_MS and obedience.retry_ms <= now_ms:
+    if obedience.failures and forgiven(obedience, now_ms):
         return replace(obedience, failed=None, failures=0)
     return obedience
 

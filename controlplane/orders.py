@@ -13,7 +13,7 @@ from store.records import Command, Decision
 BACK_OFF_MAX_MS = 300_000
 """Longest wait before a command that was not applied is tried again."""
 CALM_MS = 60_000
-"""An engine that has obeyed for so long is forgiven its earlier failures."""
+"""How long after a failure's wait the next failure counts as the first one again."""
 EXACT_SLACK_MS = 1_000
 """How far an engine's lease may differ from an override's time left before it is set again."""
 ASSERT_MAX_MS = 10_000
@@ -63,6 +63,7 @@ class Obedience:
         obeyed_ms: since when the engine has done what was asked, NEVER while it does not.
         failed, failures, retry_ms: the target that was not applied, how often in a row, and when
             it may be tried again.
+        blamed_until_ms: when the last such wait ended or ends; long after it all is forgiven.
         differ_ms: since when TP ranks of one replica have differed.
         unclear_ms: since when no single tier has been reported.
     """
@@ -80,6 +81,7 @@ class Obedience:
     failed: Target | None = None
     failures: int = 0
     retry_ms: int = NEVER
+    blamed_until_ms: int = NEVER
     differ_ms: int = NEVER
     unclear_ms: int = NEVER
     alarms: Alarms = _CALM
@@ -163,8 +165,15 @@ def delayed(
     obedience: Obedience, target: Target, now_ms: int, rules: Rules, *, first_at_once: bool
 ) -> Obedience:
     """``target`` was not applied or did not last: the next try waits, longer each time."""
-    calm = obedience.obeyed_ms >= 0 and now_ms - obedience.obeyed_ms >= CALM_MS
-    failures = 1 if calm else obedience.failures + 1
+    failures = 1 if forgiven(obedience, now_ms) else obedience.failures + 1
     doublings = failures - 1 if first_at_once else failures
     wait = 0 if doublings == 0 else min(rules.timeout_ms * 2 ** min(doublings, 20), BACK_OFF_MAX_MS)
-    return replace(obedience, failed=target, failures=failures, retry_ms=now_ms + wait)
+    retry = now_ms + wait
+    return replace(
+        obedience, failed=target, failures=failures, retry_ms=retry, blamed_until_ms=retry
+    )
+
+
+def forgiven(obedience: Obedience, now_ms: int) -> bool:
+    """Whether the last failure lies long enough back to count as the first one again."""
+    return now_ms - obedience.blamed_until_ms >= CALM_MS
