@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 from engine_patch.contract import OffKind
 from engine_patch.tier import OFF, Frozen, TierShape
 
-SCHEMA = "specdeck.bench/1"
+SCHEMA: Literal["specdeck.bench/1"] = "specdeck.bench/1"
 PLAIN = "plain"
 
 
