@@ -64,6 +64,10 @@ class RefusedError(ControlPlaneError):
     """The control plane answered with a problem."""
 
 
+class NotConfirmedError(ControlPlaneError):
+    """What was asked for is in force, but the engine did not confirm it in time."""
+
+
 class ControlPlaneClient:
     """Talks to one control plane; an async context manager.
 
@@ -151,6 +155,9 @@ class ControlPlaneClient:
 
         Args:
             wait_s: wait up to so many seconds until every observed rank confirms it.
+
+        Raises:
+            NotConfirmedError: none of them did so in time; the override is in force all the same.
         """
         query = {} if wait_s is None else {"wait": "confirmed", "timeout": wait_s}
         answer = await self._request(
@@ -160,7 +167,14 @@ class ControlPlaneClient:
             query=query,
             timeout_s=self._timeout_s + (wait_s or 0.0),
         )
-        return self._read(OverrideAnswer, answer).override
+        read = self._read(OverrideAnswer, answer)
+        if read.confirmed is False:
+            state = "in force" if read.override is not None else "over already"
+            raise NotConfirmedError(
+                f"the override is {state}, but {engine_id} did not confirm it within {wait_s:g} s: "
+                f"specdeck status {engine_id} shows what it runs"
+            )
+        return read.override
 
     async def extend_override(self, engine_id: str, request: ExtendRequest) -> Override | None:
         """Add seconds to the end of the override in force."""

@@ -66,15 +66,23 @@ class Subscription:
         self._ended = True
         self._wake.set()
 
-    async def events(self) -> AsyncGenerator[Event, None]:
-        """The queued and coming events, until the hub closes or the reader is dropped."""
+    async def events(self, silence_s: float | None = None) -> AsyncGenerator[Event | None, None]:
+        """The queued and coming events, until the hub closes or the reader is dropped.
+
+        Args:
+            silence_s: after so many seconds without an event None is yielded.
+        """
         while True:
             while self._events:
                 yield self._events.popleft()
             if self._ended:
                 return
             self._wake.clear()
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(silence_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                yield None
 
     def __enter__(self) -> Self:
         return self

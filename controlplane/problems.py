@@ -14,8 +14,10 @@ from starlette.exceptions import HTTPException
 
 from controlplane.errors import ProblemError
 from controlplane.messages import Problem
+from store.errors import StoreError
 
 MEDIA_TYPE = "application/problem+json"
+_CODES = {400: "bad_request", 413: "too_large"}
 log = logging.getLogger("specdeck.api")
 
 
@@ -72,8 +74,12 @@ def install(app: FastAPI) -> None:
         detail = str(error.detail)
         if error.status_code == 404:
             detail = f"there is no {request.url.path}; /docs lists what there is"
-        code = HTTPStatus(error.status_code).name.lower()
+        code = _CODES.get(error.status_code) or HTTPStatus(error.status_code).name.lower()
         return answer(error.status_code, code, detail, error.headers)
+
+    @app.exception_handler(StoreError)
+    async def on_store(request: Request, error: StoreError) -> Response:  # noqa: ARG001
+        return answer(503, "store_failed", str(error), {"Retry-After": "5"})
 
     @app.exception_handler(Exception)
     async def on_bug(request: Request, error: Exception) -> Response:

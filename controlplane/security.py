@@ -1,4 +1,4 @@
-"""Who may ask and who may change: tokens, roles, and a guard against foreign web pages."""
+"""Who may ask and who may change: secrets, tokens and roles."""
 
 from __future__ import annotations
 
@@ -7,22 +7,16 @@ import hmac
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from controlplane import problems
 from controlplane.errors import ProblemError
-from controlplane.settings import MAKE_TOKEN, MIN_TOKEN, Role, Settings, TokenSettings, is_loopback
+from controlplane.settings import MAKE_TOKEN, MIN_TOKEN, EngineSettings, Role, TokenSettings
 from controlplane.settings_load import ConfigError
-
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +55,27 @@ def secret(what: str, file: Path | None, variable: str | None) -> str | None:
     if not value:
         raise ConfigError(f"{what}: {place} is empty or not set")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKeys:
+    """SGLang's keys of one engine: the admin key for commands, the API key for reads."""
+
+    admin: str | None = field(repr=False)
+    api: str | None = field(repr=False)
+
+    @classmethod
+    def read(cls, engine: EngineSettings) -> EngineKeys:
+        """Read them from where the settings say.
+
+        Raises:
+            ConfigError: one cannot be read or is empty.
+        """
+        what = f"engine {engine.id}"
+        return cls(
+            admin=secret(f"{what}: admin key", engine.admin_key_file, engine.admin_key_env),
+            api=secret(f"{what}: API key", engine.api_key_file, engine.api_key_env),
+        )
 
 
 def exposed(file: Path | None) -> bool:
@@ -152,60 +167,3 @@ def operator(caller: Annotated[Caller, Depends(reader)]) -> Caller:
             f"token {caller.name} has role read: use one with role operate to change anything",
         )
     return caller
-
-
-class HostGuard:
-    """Refuses requests that a foreign web page made a browser send.
-
-    On loopback a page can name its own domain with an address of 127.0.0.1 (DNS rebinding); the
-    Host header gives it away.  A page can also send a write across sites; its Origin does.
-
-    Args:
-        hosts: names that the Host header may carry; None to allow any (tokens protect then).
-    """
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
-        self._app = app
-        self._hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check an HTTP request, pass everything else on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        host = _host(headers.get("host", ""))
-        if self._hosts is not None and host not in self._hosts:
-            response = problems.answer(
-                421,
-                "foreign_host",
-                f"this server is not {host or 'without a name'}: use the address it listens on, or "
-                "add the name to listen.hosts",
-            )
-            await response(scope, receive, send)
-            return
-        origin = headers.get("origin")
-        if origin and scope["method"] not in _SAFE and _host(urlsplit(origin).netloc) != host:
-            response = problems.answer(
-                403, "foreign_origin", "changes asked for by another site's page are refused"
-            )
-            await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-
-def _host(value: str) -> str:
-    """The name in a Host header, without its port."""
-    value = value.strip().lower()
-    if value.startswith("["):
-        return value.partition("]")[0].lstrip("[")
-    return value.rpartition(":")[0] if ":" in value else value
-
-
-def allowed_hosts(settings: Settings) -> frozenset[str] | None:
-    """The names that may stand in the Host header; None where any may."""
-    bound = settings.listen.host
-    if not is_loopback(bound):
-        return None
-    own = {"localhost", "127.0.0.1", "::1", bound.strip("[]").lower()}
-    return frozenset(own | {name.lower() for name in settings.listen.hosts})

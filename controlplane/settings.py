@@ -213,6 +213,13 @@ class Settings(BaseSettings):
         le=7 * 86400,
         description="Longest time in seconds an override may still have to run.",
     )
+    retention_days: int = Field(
+        default=30,
+        ge=0,
+        le=3650,
+        description="Days that ticks and raw scrapes are kept, 0 for ever; decisions, overrides, "
+        "policies and the audit are always kept.",
+    )
     scrape_every_s: float = Field(
         default=30.0, ge=1, le=3600, description="Seconds between two kept raw scrapes."
     )

@@ -106,7 +106,7 @@ class _Origin:
         return ": ".join(part for part in (self._place(loc), _dotted(loc), message) if part)
 
     def _place(self, loc: tuple[str | int, ...]) -> str:
-        if loc and loc[0] in self._given:
+        if loc and _holds(self._given, loc):
             return "command line"
         for length in range(len(loc), 0, -1):
             variable = PREFIX + "__".join(str(part) for part in loc[:length]).upper()
@@ -116,6 +116,18 @@ class _Origin:
             return "settings"
         place = toml_file.locate(self._text, loc)
         return f"{self._path}:{place[0]}:{place[1]}" if place else str(self._path)
+
+
+def _holds(values: Any, loc: tuple[str | int, ...]) -> bool:
+    """Whether nested values decide what is at ``loc``: a list replaces other sources whole, a table
+    only the keys it has."""
+    for part in loc:
+        if not isinstance(values, Mapping):
+            return True
+        if part not in values:
+            return False
+        values = values[part]
+    return True
 
 
 def _dotted(loc: tuple[str | int, ...]) -> str:

@@ -6,7 +6,11 @@ import asyncio
 
 import pytest
 
-from controlplane.hub import Event, Hub, HubFullError
+from controlplane.hub import Event, Hub, HubFullError, Subscription
+
+
+async def seen(subscription: Subscription) -> list[int]:
+    return [event.id async for event in subscription.events() if event is not None]
 
 
 def event(number: int, engine_id: str = "a") -> Event:
@@ -19,8 +23,8 @@ async def test_every_subscriber_gets_every_event_in_order() -> None:
         for number in range(1, 6):
             hub.publish(event(number))
         hub.close()
-        assert [e.id async for e in one.events()] == [1, 2, 3, 4, 5]
-        assert [e.id async for e in two.events()] == [1, 2, 3, 4, 5]
+        assert await seen(one) == [1, 2, 3, 4, 5]
+        assert await seen(two) == [1, 2, 3, 4, 5]
 
 
 async def test_a_subscriber_of_one_engine_gets_no_other() -> None:
@@ -29,7 +33,7 @@ async def test_a_subscriber_of_one_engine_gets_no_other() -> None:
         for number in range(1, 6):
             hub.publish(event(number, "a" if number % 2 else "b"))
         hub.close()
-        assert [e.id async for e in one.events()] == [2, 4]
+        assert await seen(one) == [2, 4]
 
 
 async def test_a_waiting_reader_wakes_for_the_next_event() -> None:
@@ -40,21 +44,19 @@ async def test_a_waiting_reader_wakes_for_the_next_event() -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
         hub.publish(event(7))
-        assert (await waiting).id == 7
+        assert await waiting == event(7)
         await events.aclose()
 
 
 async def test_a_slow_subscriber_is_dropped_and_the_others_go_on() -> None:
     hub = Hub(queue_events=3)
     with hub.subscribe() as slow, hub.subscribe() as quick:
-        seen = []
         reader = quick.events()
         for number in range(1, 11):
             hub.publish(event(number))
-            seen.append((await anext(reader)).id)
-        assert seen == list(range(1, 11))
+            assert await anext(reader) == event(number)
         assert slow.dropped
-        assert [e.id async for e in slow.events()] == []
+        assert await seen(slow) == []
         assert (hub.clients, hub.dropped) == (1, 1)
         await reader.aclose()
     assert hub.clients == 0
@@ -66,21 +68,21 @@ async def test_a_dropped_subscriber_was_never_shown_a_later_event_than_a_missed_
         reader = slow.events()
         for number in range(1, 3):
             hub.publish(event(number))
-        seen = [(await anext(reader)).id]
+        got = [await anext(reader)]
         for number in range(3, 10):
             hub.publish(event(number))
-        seen += [e.id async for e in reader]
+        got += [one async for one in reader]
         # Whatever it got is a prefix: resuming after the last one loses nothing.
-        assert seen == list(range(1, len(seen) + 1))
+        assert got == [event(number) for number in range(1, len(got) + 1)]
 
 
 async def test_a_closed_hub_ends_old_and_new_streams() -> None:
     hub = Hub()
     with hub.subscribe() as one:
         hub.close()
-        assert [e async for e in one.events()] == []
+        assert await seen(one) == []
     with hub.subscribe() as late:
-        assert [e async for e in late.events()] == []
+        assert await seen(late) == []
 
 
 async def test_more_subscribers_than_allowed_are_refused() -> None:
@@ -89,3 +91,14 @@ async def test_more_subscribers_than_allowed_are_refused() -> None:
         hub.subscribe()
     with hub.subscribe():
         assert hub.clients == 1
+
+
+async def test_silence_is_told_and_the_stream_goes_on() -> None:
+    hub = Hub()
+    with hub.subscribe() as one:
+        reader = one.events(silence_s=0.01)
+        assert await anext(reader) is None
+        assert await anext(reader) is None
+        hub.publish(event(1))
+        assert await anext(reader) == event(1)
+        await reader.aclose()

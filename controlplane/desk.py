@@ -1,0 +1,183 @@
+"""What people decide about one engine: overrides and stances, stored before they take effect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from controlplane.clock import SystemClock
+from controlplane.errors import ProblemError
+from controlplane.hub import Hub
+from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest, StanceRequest
+from controlplane.overrides import check_commandable, extended, make_override
+from controlplane.pilot import Pilot
+from store.db import Record, Store
+from store.errors import StoreError, StoreRefused
+from store.policies import PolicyConfig, Stance
+from store.records import AuditEntry, Override
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What everything that looks after engines shares."""
+
+    store: Store
+    hub: Hub
+    clock: SystemClock
+    holder: str
+    override_max_s: float
+    scrape_every_s: float
+
+
+class Desk:
+    """Takes decisions of people for one engine, one at a time.
+
+    Args:
+        wake: called when the engine's loop should not wait for its next poll.
+    """
+
+    def __init__(
+        self,
+        engine_id: str,
+        pilot: Pilot,
+        around: Surroundings,
+        wake: Callable[[], None],
+    ) -> None:
+        self._engine_id = engine_id
+        self._pilot = pilot
+        self._around = around
+        self._wake = wake
+        self._turn = asyncio.Lock()
+
+    async def set_override(self, request: OverrideRequest, author: str) -> Override:
+        """Store and apply an override; it replaces one in force.
+
+        Raises:
+            ProblemError: it cannot be granted, or the store cannot be written; nothing changed.
+        """
+        async with self._turn:
+            made = make_override(
+                request,
+                engine_id=self._engine_id,
+                facts=self._pilot.facts,
+                thresholds=self._pilot.thresholds,
+                author=author,
+                now_utc_ms=self._around.clock.utc_ms(),
+                longest_s=self._around.override_max_s,
+            )
+            wanted = made.mode if made.tier is None else f"{made.mode} {made.tier}"
+            detail = f"{wanted} for {request.length_s:g} s, guards {made.guards}: {made.reason}"
+            stored = await self._keep([made, self._audit(author, "override.set", detail)])
+            override = stored[0]
+            assert isinstance(override, Override)
+            replaced = self._pilot.override
+            self._put_in_force(override)
+            if replaced is not None:
+                # It may have run out meanwhile; then it is recorded as ended already.
+                with suppress(StoreRefused):
+                    await self._write([self._ended(replaced, f"replaced by {override.id}")])
+            return override
+
+    async def extend_override(self, request: ExtendRequest, author: str) -> Override:
+        """Give the override in force a later end.
+
+        Raises:
+            ProblemError: there is none, it would run too long, or the store cannot be written.
+        """
+        async with self._turn:
+            clock, override = self._around.clock, self._in_force()
+            longer = extended(
+                override,
+                request,
+                left_s=self._pilot.left_s(clock.mono_ms()),
+                now_utc_ms=clock.utc_ms(),
+                longest_s=self._around.override_max_s,
+            )
+            detail = f"{request.extra_s:g} s more: {request.reason}".rstrip(": ")
+            await self._keep([longer, self._audit(author, "override.extend", detail)])
+            if self._in_force().id != override.id:
+                raise ProblemError(
+                    409, "no_override", "the override ran out meanwhile: set a new one"
+                )
+            self._put_in_force(longer)
+            return longer
+
+    async def release_override(self, request: ReleaseRequest, author: str) -> None:
+        """End the override in force.
+
+        Raises:
+            ProblemError: there is none, or the store cannot be written.
+        """
+        async with self._turn:
+            override = self._in_force()
+            ended = self._ended(override, f"released by {author}")
+            await self._keep([ended, self._audit(author, "override.release", request.reason)])
+            self._put_in_force(None)
+
+    async def set_stance(self, request: StanceRequest, author: str) -> PolicyConfig:
+        """Make a policy version with another stance.
+
+        Raises:
+            ProblemError: the engine was not reached yet, it is read-only and should become active,
+                or the store cannot be written.
+        """
+        async with self._turn:
+            policy = self._pilot.policy
+            if policy is None or request.stance is Stance.ACTIVE:
+                check_commandable(self._engine_id, self._pilot.facts)
+            assert policy is not None, "an engine whose facts are known has a policy"
+            if policy.stance is request.stance:
+                return policy
+            changed = policy.model_copy(
+                update={
+                    "version": policy.version + 1,
+                    "stance": request.stance,
+                    "author": author,
+                    "reason": request.reason,
+                    "created_utc_ms": self._around.clock.utc_ms(),
+                }
+            )
+            detail = f"{request.stance}: {request.reason}".rstrip(": ")
+            await self._keep([changed, self._audit(author, "stance.set", detail)])
+            self._pilot.set_policy(changed)
+            self._wake()
+            return changed
+
+    def _in_force(self) -> Override:
+        override = self._pilot.override
+        if override is None:
+            raise ProblemError(409, "no_override", f"no override is in force on {self._engine_id}")
+        return override
+
+    def _ended(self, override: Override, by: str) -> Override:
+        now = self._around.clock.utc_ms()
+        return override.model_copy(update={"ended_utc_ms": now, "ended_by": by})
+
+    def _put_in_force(self, override: Override | None) -> None:
+        clock = self._around.clock
+        self._pilot.put_in_force(override, clock.utc_ms(), clock.mono_ms(), clock.clock_id)
+        self._wake()
+
+    def _audit(self, actor: str, action: str, detail: str) -> AuditEntry:
+        return AuditEntry(
+            at_utc_ms=self._around.clock.utc_ms(),
+            actor=actor,
+            action=action,
+            target=self._engine_id,
+            detail=detail,
+        )
+
+    async def _write(self, records: Sequence[Record]) -> list[Record]:
+        return await asyncio.wrap_future(self._around.store.write(records))
+
+    async def _keep(self, records: Sequence[Record]) -> list[Record]:
+        try:
+            return await self._write(records)
+        except StoreRefused as error:
+            raise ProblemError(409, "changed_meanwhile", str(error)) from error
+        except StoreError as error:
+            raise ProblemError(
+                503, "store_failed", f"nothing was changed, because it cannot be recorded: {error}"
+            ) from error

@@ -1,0 +1,161 @@
+"""The controller of one engine between two ticks: its configuration, state and override.
+
+No I/O and no waiting: whoever calls a method sees its whole effect before anything else runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controlplane import controller
+from controlplane.capabilities import observing_only
+from controlplane.controller import ControllerConfig, ControllerState
+from controlplane.policy_choice import choose
+from controlplane.settings import EngineSettings
+from engine_patch.contract import Mode
+from engine_patch.costs import StepCost
+from engine_patch.tier import OFF, Thresholds
+from store.observations import EngineFacts, Gap, Observation, Sample
+from store.policies import PolicyConfig, Stance
+from store.records import Command, CommandOutcome, Decision, Override, Reason, Tick, Verdict
+
+NO_POLICY = 0
+"""Policy version of ticks before the first contact, when there is no policy yet."""
+
+
+class Pilot:
+    """Holds the controls of one engine.
+
+    Args:
+        settings: the engine's settings.
+        holder: name under which the engine is claimed.
+    """
+
+    def __init__(self, settings: EngineSettings, holder: str) -> None:
+        self.facts: EngineFacts | None = None
+        self.policy: PolicyConfig | None = None
+        self.history: Sequence[PolicyConfig] = ()
+        self.override: Override | None = None
+        self.thresholds: Thresholds | None = None
+        """What the engine itself would apply in mode auto, by its last sample."""
+        self._settings = settings
+        self._holder = holder
+        self._costs: tuple[StepCost, ...] = ()
+        self._config: ControllerConfig | None = None
+        self._state: ControllerState | None = None
+        self._ends_mono_ms = 0
+        self._due: tuple[int, int, str] | None = None
+
+    def adopt(
+        self, facts: EngineFacts, costs: tuple[StepCost, ...], now_utc_ms: int
+    ) -> PolicyConfig | None:
+        """Take over what is known of the engine.
+
+        Returns:
+            The policy version to store, if that made a new one.
+        """
+        self.facts = facts
+        if costs:
+            self._costs = costs
+        new = None
+        if self.policy is None:
+            chosen = choose(self._settings, self.history, facts, self._costs, now_utc_ms)
+            if not self.history or chosen.version != self.history[-1].version:
+                new = chosen
+            self.policy = chosen
+        self._configure()
+        return new
+
+    def set_policy(self, policy: PolicyConfig) -> None:
+        """Run another version from the next tick on."""
+        self.policy = policy
+        self._configure()
+
+    def _configure(self) -> None:
+        if self.facts is None or self.policy is None:
+            return
+        self._config = ControllerConfig(
+            policy=self.policy,
+            facts=self.facts,
+            holder=self._holder,
+            costs=self._costs,
+            read_only=observing_only(self.facts) is not None,
+        )
+        if self._state is None:
+            self._state = controller.initial(self._config)
+            if self._due is not None:
+                self._state = controller.with_override(self._state, self.override, *self._due)
+
+    def put_in_force(
+        self, override: Override | None, utc_ms: int, mono_ms: int, clock_id: str
+    ) -> None:
+        """Replace the override; it counts from the next step on.
+
+        Its end is fixed on the monotonic clock here: later changes of wall time do not move it.
+        """
+        self.override = override
+        self._due = (utc_ms, mono_ms, clock_id)
+        if override is not None:
+            self._ends_mono_ms = mono_ms + override.expires_utc_ms - utc_ms
+        if self._state is not None:
+            self._state = controller.with_override(self._state, override, *self._due)
+
+    def left_s(self, mono_ms: int) -> float:
+        """Seconds the override in force still has."""
+        return (self._ends_mono_ms - mono_ms) / 1000
+
+    def step(self, observation: Observation) -> tuple[Tick, Command | None, Override | None]:
+        """One controller step.
+
+        Returns:
+            The tick, the command to send if there is one, and the override that this step ended.
+        """
+        if isinstance(observation, Sample) and observation.thresholds is not None:
+            self.thresholds = observation.thresholds
+        if self._config is None or self._state is None:
+            return self._before_contact(observation), None, None
+        self._state, tick, command = controller.step(self._config, self._state, observation)
+        ended = None
+        if tick.override is not None and tick.override.ended_utc_ms is not None:
+            # The controller shows an override that ran out once more, with its end.
+            ended, self.override = tick.override, None
+        return tick, command, ended
+
+    def answered(self, outcome: CommandOutcome) -> Decision | None:
+        """Take in how the engine answered a command; returns a decision that this settled."""
+        if self._config is None or self._state is None:
+            return None
+        self._state, decision = controller.answered(self._config, self._state, outcome)
+        return decision
+
+    def _before_contact(self, observation: Observation) -> Tick:
+        """A tick while nothing is known of the engine, so that a person sees why."""
+        text = observation.message if isinstance(observation, Gap) else "first contact"
+        reason = Reason.GAP if isinstance(observation, Gap) else Reason.NOT_READY
+        return Tick(
+            engine_id=observation.engine_id,
+            observation=observation,
+            verdict=Verdict(tier=None, reason=reason, text=text),
+            stance=self._settings.stance or Stance.SHADOW,
+            policy_version=NO_POLICY,
+            desired=None,
+            desired_mode=None,
+            confirmed=None,
+        )
+
+
+def obeyed(tick: Tick | None, override: Override) -> bool:
+    """Whether every observed rank runs what the override asks for."""
+    if tick is None or tick.override is None or tick.override.id != override.id:
+        return False
+    if tick.override.ended_utc_ms is not None:
+        return False
+    if not isinstance(tick.observation, Sample) or tick.pending is not None:
+        return False
+    if override.mode is Mode.AUTO:
+        return tick.observation.mode is Mode.AUTO
+    if override.mode is Mode.OFF:
+        return tick.confirmed == OFF
+    if override.tier is not None:
+        return tick.confirmed == override.tier
+    return tick.confirmed is not None and tick.confirmed != OFF

@@ -1,0 +1,114 @@
+"""The live stream: server-sent events that resume without losing or repeating a tick."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.responses import StreamingResponse
+from fastapi.sse import EventSourceResponse, format_sse_event
+
+from controlplane.errors import ProblemError
+from controlplane.hub import HubFullError, Subscription
+from controlplane.problems import declared
+from controlplane.routes_engines import ROW_ID_MAX, RowId, TheService
+from controlplane.security import reader
+from controlplane.service import Service
+
+PAGE = 200
+"""Ticks read from the store at a time while a reader catches up."""
+PING_S = 15.0
+"""Seconds of silence after which a comment shows that the stream lives."""
+RETRY_MS = 1000
+"""How soon a browser should come back."""
+
+router = APIRouter(
+    prefix="/v1",
+    dependencies=[Depends(reader)],
+    responses=declared(400, 401, 403, 404, 421, 422, 500, 503),
+)
+
+
+async def subscription(
+    service: TheService,
+    engine: Annotated[str | None, Query(max_length=64, description="One engine's id.")] = None,
+) -> AsyncIterator[Subscription]:
+    """Joins the hub before anything is read from the store, so that no tick falls between."""
+    if engine is not None:
+        service.runner(engine)
+    try:
+        joined = service.hub.subscribe(engine)
+    except HubFullError as error:
+        raise ProblemError(
+            503, "too_many_streams", f"{error}; close one", {"Retry-After": "10"}
+        ) from error
+    with joined:
+        yield joined
+
+
+def last_seen(
+    last_event_id: Annotated[
+        RowId, Query(description="As the header, for clients without.")
+    ] = None,
+    header: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", max_length=32, description="Row id of the last tick seen."),
+    ] = None,
+) -> int | None:
+    """The row id after which to go on; the header wins over the query."""
+    if not header:
+        return last_event_id
+    if not header.isascii() or not header.isdecimal() or int(header) > ROW_ID_MAX:
+        raise ProblemError(422, "invalid", "Last-Event-ID must be the id of an earlier event")
+    return int(header)
+
+
+@router.get(
+    "/events",
+    tags=["events"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {}}, "description": "Ticks for ever."}},
+)
+async def events(
+    service: TheService,
+    joined: Annotated[Subscription, Depends(subscription)],
+    last: Annotated[int | None, Depends(last_seen)],
+    engine: Annotated[str | None, Query(max_length=64)] = None,
+) -> EventSourceResponse:
+    """Every tick from now on, or from `Last-Event-ID` on: `event: tick`, `id:` its row id."""
+    # Not by FastAPI's own pump (a generator route with this response class): it ends in a
+    # traceback when a reader hangs up while events are still to come.
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return EventSourceResponse(stream(service, joined, last, engine), headers=headers)
+
+
+async def stream(
+    service: Service, joined: Subscription, last: int | None, engine: str | None
+) -> AsyncIterator[bytes]:
+    """The stream's bytes: what was missed, then what comes."""
+    # A first byte at once: without it a client cannot tell a quiet stream from a dead one.
+    yield format_sse_event(comment="specdeck", retry=RETRY_MS)
+    if last is not None:
+        while not joined.dropped:
+            page = await asyncio.to_thread(read_page, service, engine, last)
+            for number, data in page:
+                yield format_sse_event(event="tick", id=str(number), data_str=data)
+                last = number
+            if not page:
+                break
+    async for event in joined.events(PING_S):
+        if event is None:
+            yield format_sse_event(comment="ping")
+        elif last is None or event.id > last:
+            yield format_sse_event(event="tick", id=str(event.id), data_str=event.data)
+
+
+def read_page(service: Service, engine: str | None, last: int) -> list[tuple[int, str]]:
+    """The stored ticks that follow row ``last``, oldest first."""
+    if engine is None:
+        ticks = service.store.ticks_after(last, PAGE)
+    else:
+        ticks = service.store.ticks(engine, after_id=last, limit=PAGE)
+    return [(tick.id, tick.model_dump_json()) for tick in ticks]
