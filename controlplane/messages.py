@@ -95,9 +95,14 @@ class StanceRequest(Frozen):
 
 
 class OverrideAnswer(Wire):
-    """The override now in force, None if there is none."""
+    """The override now in force, None if there is none.
+
+    Args:
+        confirmed: whether every observed rank runs it; None if that was not waited for.
+    """
 
     override: Override | None
+    confirmed: bool | None = None
 
 
 class Problem(Wire):
