@@ -107,6 +107,7 @@ def observe(seen: Seen, state: SpeculationState, stamp: Stamp) -> tuple[Seen, Sa
         prefill_tokens=total(lambda r: r.prefill_tokens),
         retractions=total(lambda r: r.retractions),
         graph_misses=total(lambda r: r.graph_misses),
+        finished=total(lambda r: r.finished),
         accept_length=length,
         accept_tier=tier,
         accept_requests=requests,

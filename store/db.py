@@ -26,10 +26,12 @@ from store.pruning import Pruned
 from store.records import (
     AuditEntry,
     BenchmarkPoint,
+    ControlInput,
     CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,
+    InputKind,
     Marker,
     Override,
     RawScrape,
@@ -119,9 +121,9 @@ class Store:
     def write(self, records: Sequence[Record]) -> Future[list[Record]]:
         """Store records in one transaction: all of them, or none.
 
-        Ticks and raw scrapes are acknowledged once committed; everything else once it is on the
-        disk.  Never blocks and never raises.  A failed write changes nothing and later writes go
-        on; it may be tried again.
+        Ticks, raw scrapes and inputs are acknowledged once committed; everything else once it is on
+        the disk.  Never blocks and never raises.  A failed write changes nothing and later writes
+        go on; it may be tried again.
 
         Returns:
             A future of the same records in order, with their row ids.  Its exceptions:
@@ -133,9 +135,9 @@ class Store:
         return self._writer.submit(records)
 
     def prune(self, before_utc_ms: int) -> Future[Pruned]:
-        """Remove ticks and raw scrapes from before this time, in small steps between writes.
+        """Remove ticks, raw scrapes and inputs from before this time, a small step at a time.
 
-        The newest tick of each engine stays.  ``close`` ends a run early.
+        The newest tick of each engine stays, and so do configurations.  ``close`` ends a run early.
 
         Returns:
             A future of the numbers of removed rows.
@@ -151,7 +153,7 @@ class Store:
 
     @property
     def unreadable(self) -> int:
-        """Ticks and raw scrapes that reads had to skip because their rows are damaged."""
+        """Ticks, raw scrapes and inputs that reads had to skip because their rows are damaged."""
         return self._ticks.unreadable
 
     # reading
@@ -198,6 +200,18 @@ class Store:
         """Raw scrapes of a range of observations, both ends included, oldest first."""
         with self._reading() as connection:
             return self._ticks.scrapes(connection, engine_id, first_seq, last_seq)
+
+    def inputs(
+        self,
+        engine_id: str,
+        first_after: int = 0,
+        last_after: int = 2**63 - 1,
+        *,
+        kind: InputKind | None = None,
+    ) -> list[ControlInput]:
+        """What the controller took in after observations of this range, in its order."""
+        with self._reading() as connection:
+            return self._ticks.inputs(connection, engine_id, first_after, last_after, kind)
 
     def decisions(
         self, engine_id: str | None = None, *, before_id: int | None = None, limit: int = 100

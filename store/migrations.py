@@ -155,7 +155,24 @@ def _first_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(since="0.1.0", apply=_first_tables),)
+def _inputs(connection: sqlite3.Connection) -> None:
+    """What a controller takes in beside observations; a sample also counts finished requests."""
+    connection.execute(
+        """CREATE TABLE inputs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        engine_ref INTEGER NOT NULL,
+        after_seq INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        at_utc_ms INTEGER NOT NULL,
+        body BLOB NOT NULL)"""
+    )
+    connection.execute("CREATE INDEX inputs_by_seq ON inputs (engine_ref, after_seq, id)")
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(since="0.1.0", apply=_first_tables),
+    Migration(since="0.1.0", apply=_inputs),
+)
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -116,8 +116,9 @@ class Sample(Frozen):
         concurrency: requests in the running decode batches, summed over replicas; None unknown.
         replica_concurrency: the same for the busiest replica: what thresholds are compared with.
         queued, prefilling: waiting requests, requests being prefilled.
-        decode_tokens, decode_steps, verify_steps, retractions, graph_misses, prefill_tokens:
-            counters since boot, summed over replicas; None where the engine does not tell.
+        decode_tokens, decode_steps, verify_steps, retractions, graph_misses, prefill_tokens,
+        finished: counters since boot, summed over replicas (``finished`` counts requests that were
+            answered); None where the engine does not tell.
         accept_length: tokens per verify step and request in the engine's newest window; None when
             nothing was verified or the window mixed tiers.
         accept_tier: the tier of that window.
@@ -147,6 +148,7 @@ class Sample(Frozen):
     prefill_tokens: int | None = None
     retractions: int | None = None
     graph_misses: int | None = None
+    finished: int | None = None
     accept_length: float | None = None
     accept_tier: TierName | None = None
     accept_requests: int = 0

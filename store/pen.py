@@ -25,6 +25,7 @@ from store.policies import PolicyConfig
 from store.records import (
     AuditEntry,
     BenchmarkPoint,
+    ControlInput,
     CostTable,
     Decision,
     EngineRecord,
@@ -35,7 +36,7 @@ from store.records import (
     SessionRecord,
     Tick,
 )
-from store.tables import EngineRefRow, ScrapeRow, TickRow, TickTemplateRow
+from store.tables import EngineRefRow, InputRow, ScrapeRow, TickRow, TickTemplateRow
 from store.tick_codec import pack, text_of
 
 Record = (
@@ -47,6 +48,7 @@ Record = (
     | EngineRecord
     | AuditEntry
     | RawScrape
+    | ControlInput
     | Marker
     | SessionRecord
     | BenchmarkPoint
@@ -108,6 +110,8 @@ class Pen:
             case RawScrape():
                 self._scrape(connection, given)
                 return given
+            case ControlInput():
+                row_id = self._input(connection, given)
             case EngineRecord():
                 save_engine(connection, given)
                 return given
@@ -190,4 +194,17 @@ class Pen:
             at_utc_ms=scrape.at_utc_ms,
             path=scrape.path,
             body=squeeze(scrape.text),
+        )
+
+    def _input(self, connection: Connection, given: ControlInput) -> int:
+        if given.id:
+            raise StoreRefused(f"ControlInput {given.id} is stored already and never changes")
+        return add_row(
+            connection,
+            InputRow,
+            engine_ref=self._ref(connection, given.engine_id),
+            after_seq=given.after_seq,
+            kind=str(given.kind),
+            at_utc_ms=given.at_utc_ms,
+            body=squeeze(given.body),
         )

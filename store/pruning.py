@@ -1,7 +1,8 @@
-"""Retention: removes old ticks and raw scrapes, a small step at a time.
+"""Retention: removes old ticks, raw scrapes and inputs, a small step at a time.
 
 Nothing else is ever removed: decisions, switches, overrides, policies, markers and the audit stay.
-The newest tick of each engine stays too, so that its sequence numbers go on rising.
+The newest tick of each engine stays too, so that its sequence numbers go on rising, and so do the
+inputs that are configurations: a checkpoint is read under the last one before it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, func
 from sqlmodel import col, select
 
-from store.tables import EngineRefRow, ScrapeRow, TickRow, TickTemplateRow
+from store.records import InputKind
+from store.tables import EngineRefRow, InputRow, ScrapeRow, TickRow, TickTemplateRow
 
 STEP_ROWS = 2000
 """Rows looked at in one transaction; other writes come between the steps."""
@@ -38,6 +40,7 @@ class Pruning:
     scrapes: int = 0
     _tick_cursor: int | None = 0
     _scrape_cursor: int | None = 0
+    _input_cursor: int | None = 0
 
     @property
     def pruned(self) -> Pruned:
@@ -58,11 +61,18 @@ class Pruning:
                 connection, ScrapeRow, self._scrape_cursor, self.before_utc_ms
             )
             self.scrapes += removed
-        return self._scrape_cursor is not None
+        elif self._input_cursor is not None:
+            _, self._input_cursor = _step(
+                connection, InputRow, self._input_cursor, self.before_utc_ms
+            )
+        return self._input_cursor is not None
 
 
 def _step(
-    connection: Connection, table: type[TickRow | ScrapeRow], cursor: int, before_utc_ms: int
+    connection: Connection,
+    table: type[TickRow | ScrapeRow | InputRow],
+    cursor: int,
+    before_utc_ms: int,
 ) -> tuple[int, int | None]:
     """Walks by id, not by time: a clock that was once wrong must not stop the walk for ever."""
     window = select(table.id).where(col(table.id) > cursor).order_by(col(table.id)).limit(STEP_ROWS)
@@ -83,6 +93,8 @@ def _step(
         )
         kept = select(newest).select_from(EngineRefRow)
         doomed = doomed.where(col(TickRow.id).not_in(kept))
+    if table is InputRow:
+        doomed = doomed.where(col(InputRow.kind) != str(InputKind.CONFIG))
     return connection.execute(doomed).rowcount, int(upper)
 
 

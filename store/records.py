@@ -353,3 +353,36 @@ class CostTable(Frozen):
     source: str
     created_utc_ms: int
     costs: tuple[StepCost, ...]
+
+
+class InputKind(StrEnum):
+    """What a controller takes in beside observations."""
+
+    START = "start"
+    """The process started: the controller's state begins anew."""
+    CONFIG = "config"
+    """Policy, facts, costs, holder: what every step from here on rests on."""
+    OVERRIDE = "override"
+    """A person set, extended, replaced or released an override, or one was read back."""
+    OUTCOME = "outcome"
+    """The engine's answer to a command."""
+    CHECKPOINT = "checkpoint"
+    """The controller's whole state, so that a replay can begin here."""
+
+
+class ControlInput(Frozen):
+    """One of them, in the order the controller took it in: by ``after_seq``, then by ``id``.
+
+    With the observations these are everything a replay needs to come to the same verdicts.
+
+    Args:
+        after_seq: it was taken in after the step on this observation and before the next.
+        body: the input itself as JSON; ``docs/sessions.md`` gives the shape by kind.
+    """
+
+    id: int = 0
+    engine_id: str
+    after_seq: int = Field(ge=0)
+    kind: InputKind
+    at_utc_ms: int
+    body: str = "{}"

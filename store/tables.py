@@ -78,6 +78,19 @@ class ScrapeRow(SQLModel, table=True):
     body: bytes
 
 
+class InputRow(SQLModel, table=True):
+    """``ControlInput``; ``body`` is compressed."""
+
+    __tablename__ = "inputs"
+
+    id: int | None = Field(default=None, primary_key=True)
+    engine_ref: int
+    after_seq: int
+    kind: str
+    at_utc_ms: int
+    body: bytes
+
+
 class DecisionRow(SQLModel, table=True):
     """``Decision``, one per engine and observation."""
 

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, func
 from sqlmodel import col, select
 
 from store.documents import expand
-from store.records import RawScrape, Tick
-from store.tables import DecisionRow, EngineRefRow, ScrapeRow, TickRow, TickTemplateRow
+from store.records import ControlInput, InputKind, RawScrape, Tick
+from store.tables import DecisionRow, EngineRefRow, InputRow, ScrapeRow, TickRow, TickTemplateRow
 from store.tick_codec import unpack
 
 _CACHED_TEMPLATES = 512
@@ -33,11 +33,12 @@ class TickReader:
         self._templates: OrderedDict[int, bytes] = OrderedDict()
         self._bad_ticks: set[int] = set()
         self._bad_scrapes: set[int] = set()
+        self._bad_inputs: set[int] = set()
 
     @property
     def unreadable(self) -> int:
         """Rows skipped so far, each counted once."""
-        return len(self._bad_ticks) + len(self._bad_scrapes)
+        return len(self._bad_ticks) + len(self._bad_scrapes) + len(self._bad_inputs)
 
     def of_engine(
         self,
@@ -93,6 +94,43 @@ class TickReader:
                     at_utc_ms=row.at_utc_ms,
                     path=row.path,
                     text=text,
+                )
+            )
+        return found
+
+    def inputs(
+        self,
+        connection: Connection,
+        engine_id: str,
+        first_after: int,
+        last_after: int,
+        kind: InputKind | None,
+    ) -> list[ControlInput]:
+        """See ``Store.inputs``."""
+        query = (
+            select(InputRow)
+            .join(EngineRefRow, col(EngineRefRow.ref) == col(InputRow.engine_ref))
+            .where(EngineRefRow.engine_id == engine_id)
+            .where(col(InputRow.after_seq).between(first_after, last_after))
+            .order_by(col(InputRow.after_seq), col(InputRow.id))
+        )
+        if kind is not None:
+            query = query.where(InputRow.kind == str(kind))
+        found = []
+        for row in connection.execute(query):
+            try:
+                text = expand(row.body)
+            except (ValueError, zlib.error) as error:
+                self._skip(self._bad_inputs, "input", row.id, error)
+                continue
+            found.append(
+                ControlInput(
+                    id=row.id,
+                    engine_id=engine_id,
+                    after_seq=row.after_seq,
+                    kind=InputKind(row.kind),
+                    at_utc_ms=row.at_utc_ms,
+                    body=text,
                 )
             )
         return found

@@ -25,7 +25,7 @@ from store.errors import (
 )
 from store.pen import Pen, Record
 from store.pruning import Pruned, Pruning
-from store.records import RawScrape, Tick
+from store.records import ControlInput, RawScrape, Tick
 from store.sqlite import begin, checkpoint, explain, free_pages
 
 QUEUE_LIMIT = 4096
@@ -48,7 +48,9 @@ class _Write:
     @property
     def durable(self) -> bool:
         """Whether it must be on the disk before it is acknowledged."""
-        return not all(isinstance(record, Tick | RawScrape) for record in self.records)
+        return not all(
+            isinstance(record, Tick | RawScrape | ControlInput) for record in self.records
+        )
 
 
 @dataclass

@@ -16,6 +16,7 @@ from store.policies import PolicyConfig
 from store.records import (
     AuditEntry,
     BenchmarkPoint,
+    ControlInput,
     CostTable,
     Decision,
     EngineRecord,
@@ -37,6 +38,7 @@ _LAST: dict[type[BaseModel], Callable[[Store, Any], Any]] = {
     EngineRecord: lambda store, r: next(e for e in store.engines() if e.engine_id == r.engine_id),
     AuditEntry: lambda store, _: store.audit(limit=1)[0],
     RawScrape: lambda store, r: store.scrapes(r.engine_id, r.seq, r.seq)[0],
+    ControlInput: lambda store, r: store.inputs(r.engine_id, r.after_seq, r.after_seq)[-1],
     Marker: lambda store, r: store.markers(r.engine_id)[0],
     SessionRecord: lambda store, _: store.sessions()[0],
     BenchmarkPoint: lambda store, r: store.benchmark_points(r.setup_key)[-1],
