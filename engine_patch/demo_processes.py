@@ -98,10 +98,15 @@ class Child:
         lines = self.err.read_text(errors="replace").strip().splitlines()[-5:]
         return "".join(f"\n  {self.name}: {line}" for line in lines)
 
+    def ask_to_end(self) -> None:
+        """Ask it to end, without waiting."""
+        if self.running:
+            self._signal(signal.SIGTERM)
+
     def stop(self, wait_s: float = TERM_WAIT_S) -> None:
         """End it and everything in its group: asked first, then killed."""
         if self.running:
-            self._signal(signal.SIGTERM)
+            self.ask_to_end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(wait_s)
         # Also when it ended by itself: something it started may be left in its group.
@@ -173,8 +178,20 @@ class Children:
         return self
 
     def __exit__(self, *_: object) -> None:
+        stopped: Stopped | None = None
         while self.started:
-            self.started.pop().stop()
+            try:
+                # All are asked before the first is waited for: they end side by side.
+                for child in reversed(self.started):
+                    child.ask_to_end()
+                while self.started:
+                    self.started[-1].stop()
+                    self.started.pop()
+            except Stopped as stop:
+                # Impatience must not save the remaining ones; it comes only once.
+                stopped = stop
+        if stopped is not None:
+            raise stopped
 
 
 def dies_with_parent() -> Callable[[], None] | None:
@@ -237,15 +254,19 @@ class Stopped(BaseException):
 
 @contextlib.contextmanager
 def stopped_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Turn the first of these signals into ``Stopped``, and ignore them while it cleans up."""
-    before = {number: signal.getsignal(number) for number in numbers}
+    """Turn the first of these signals into ``Stopped``, and ignore them while it cleans up.
+
+    A signal that is ignored already (SIGHUP under nohup) stays so.
+    """
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    before = {number: held for number, held in handlers.items() if held is not signal.SIG_IGN}
 
     def stop(number: int, _: FrameType | None) -> None:
-        for every in numbers:
+        for every in before:
             signal.signal(every, signal.SIG_IGN)
         raise Stopped(number)
 
-    for number in numbers:
+    for number in before:
         signal.signal(number, stop)
     try:
         yield

@@ -154,6 +154,40 @@ def test_a_signal_becomes_one_exception_and_later_ones_do_not_disturb_the_clean_
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_signal_during_the_clean_up_saves_no_child(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    stubborn = """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("up", flush=True)
+        time.sleep(60)
+    """
+    _module(tmp_path, "stubborn", stubborn)
+    environment = {**os.environ, "PYTHONPATH": str(code)}
+    started = []
+
+    def work() -> None:
+        with stopped_by(signal.SIGALRM), Children(tmp_path, environment) as children:
+            for name in ("one", "two"):
+                children.start(name, "stubborn").wait_line(5.0)
+            started.extend(children.started)
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+
+    with pytest.raises(Stopped):
+        work()
+    assert [child.running for child in started] == [False, False]
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopped_by(signal.SIGHUP):
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_settings_of_the_person_do_not_reach_the_parts(tmp_path: Path) -> None:
     seen = clean_environment(
         {"PATH": "/bin", "SPECDECK_LISTEN__PORT": "1", "SPECDECK_TOKEN": "secret"}, tmp_path

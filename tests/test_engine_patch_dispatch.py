@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import json
 import os
 import signal
 import subprocess
@@ -188,6 +189,23 @@ def test_specdeck_alone_says_how_to_start_when_nothing_answers() -> None:
     assert answer.returncode == dispatch.UNREACHABLE
     for hint in ("specdeck serve", "specdeck demo", "http://127.0.0.1:9"):
         assert hint in answer.stderr
+
+
+def test_specdeck_alone_opens_the_console_of_a_control_plane_that_answers(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "controlplane", "serve", "--port", "0", "--database", "x.sqlite3"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        answer = _specdeck(env={"SPECDECK_URL": url})
+        process.terminate()
+    # It went to the console, which has its own reasons not to open here.
+    assert answer.stderr.startswith("specdeck console: ")
+    assert url in answer.stderr
 
 
 class _Healthy(http.server.BaseHTTPRequestHandler):
