@@ -141,6 +141,7 @@ class _Demo:
         _say(f"starting; simulated times: table {self.table.name}")
         self._start(WATCHED)
         self._wait_ready()
+        _say(f"control plane on {self.control_url}, engine on {self.engine_url}")
         with self.children.foreground("engine_patch.dispatch", "console", self.control_url) as it:
             self._plan(WATCHED, WATCHED_CYCLE_S, WATCHED_PHASES)
             self._traffic("--repeat", "--max-seconds", "86400", "--max-requests", "200000")
@@ -187,10 +188,10 @@ class _Demo:
         up_at, down_at = boundary(self.table)
         return (
             f"database = {json.dumps(str(self.folder / 'demo.sqlite3'))}\n"
-            f'holder = "specdeck demo"\n'
+            'holder = "specdeck demo"\n'
             "[[engines]]\n"
             f'id = "{ENGINE_ID}"\n'
-            f'name = "demo, simulated times: {self.table.name}"\n'
+            'name = "demo"\n'
             f'url = "{self.engine_url}"\n'
             'stance = "active"\n'
             f"poll_s = {holds.poll_s}\n"
