@@ -1,6 +1,8 @@
 """The controller of one engine between two ticks: its configuration, state and override.
 
 No I/O and no waiting: whoever calls a method sees its whole effect before anything else runs.
+Whatever reaches the controller beside observations is noted in ``intake``, in its order, so that a
+replay can take it in too (``docs/sessions.md``).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from controlplane import controller
 from controlplane.capabilities import observing_only
 from controlplane.controller import ControllerConfig, ControllerState
 from controlplane.policy_choice import choose
+from controlplane.sessions_inputs import Intake
 from controlplane.settings import EngineSettings
 from engine_patch.contract import Mode
 from engine_patch.costs import StepCost
@@ -38,6 +41,8 @@ class Pilot:
         self.override: Override | None = None
         self.thresholds: Thresholds | None = None
         """What the engine itself would apply in mode auto, by its last sample."""
+        self.intake = Intake(settings.id)
+        """What the controller took in beside observations and is not stored yet."""
         self._settings = settings
         self._holder = holder
         self._costs: tuple[StepCost, ...] = ()
@@ -83,8 +88,13 @@ class Pilot:
         )
         if self._state is None:
             self._state = controller.initial(self._config)
+            self.intake.started()
+            self.intake.configured(self._config)
             if self._due is not None:
                 self._state = controller.with_override(self._state, self.override, *self._due)
+                self.intake.overridden(self.override, *self._due)
+        else:
+            self.intake.configured(self._config)
 
     def put_in_force(
         self, override: Override | None, utc_ms: int, mono_ms: int, clock_id: str
@@ -99,6 +109,7 @@ class Pilot:
             self._ends_mono_ms = mono_ms + override.expires_utc_ms - utc_ms
         if self._state is not None:
             self._state = controller.with_override(self._state, override, *self._due)
+            self.intake.overridden(override, *self._due)
 
     def left_s(self, mono_ms: int) -> float:
         """Seconds the override in force still has."""
@@ -112,9 +123,12 @@ class Pilot:
         """
         if isinstance(observation, Sample) and observation.thresholds is not None:
             self.thresholds = observation.thresholds
+        seq, utc_ms = observation.seq, observation.at_utc_ms
         if self._config is None or self._state is None:
+            self.intake.stepped(seq, utc_ms, None)
             return self._before_contact(observation), None, None
         self._state, tick, command = controller.step(self._config, self._state, observation)
+        self.intake.stepped(seq, utc_ms, self._state)
         ended = None
         if tick.override is not None and tick.override.ended_utc_ms is not None:
             # The controller shows an override that ran out once more, with its end.
@@ -126,6 +140,7 @@ class Pilot:
         if self._config is None or self._state is None:
             return None
         self._state, decision = controller.answered(self._config, self._state, outcome)
+        self.intake.answered(outcome)
         return decision
 
     def _before_contact(self, observation: Observation) -> Tick:

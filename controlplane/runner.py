@@ -16,15 +16,15 @@ from controlplane.desk import Desk, Surroundings
 from controlplane.engine import EngineClient
 from controlplane.hub import Event
 from controlplane.messages import EngineStatus
+from controlplane.pilot import Pilot, obeyed
 from controlplane.polled import Polled
 from controlplane.restoring import restore
 from controlplane.settings import EngineSettings
-from controlplane.pilot import Pilot, obeyed
 from store.db import Record
 from store.errors import StoreError, StoreRefused
 from store.observations import Gap, PluginStatus, Sample
 from store.policies import PolicyConfig
-from store.records import Alarm, Command, EngineRecord, EngineSwitch, Override, Tick
+from store.records import Alarm, Command, ControlInput, EngineRecord, EngineSwitch, Override, Tick
 
 log = logging.getLogger("specdeck.engine")
 
@@ -168,6 +168,7 @@ class Runner:
                 update={"facts": facts, "added_utc_ms": found.record.added_utc_ms}
             )
         self._seq = found.seq
+        self.pilot.intake.resume(found.seq, clock.utc_ms())
         self.pilot.history = found.history
         if found.boot_id is not None:
             self._client.resume_journal(found.boot_id, dict(found.journal))
@@ -175,9 +176,7 @@ class Runner:
         records: list[Record] = [self.record, *found.repairs, *([new] if new else [])]
         await self._write(records)
         if found.override is not None:
-            self.pilot.put_in_force(
-                found.override, clock.utc_ms(), clock.mono_ms(), clock.clock_id
-            )
+            self.pilot.put_in_force(found.override, clock.utc_ms(), clock.mono_ms(), clock.clock_id)
         self._restored = True
 
     async def _once(self) -> None:
@@ -194,7 +193,7 @@ class Runner:
         for decision in tick.decisions:
             self.counts.decisions[decision.outcome] += 1
         records += [*tick.decisions, *polled.scrapes]
-        stored = await self._store(tick, records)
+        stored = await self._store(tick, records, self.pilot.intake.take())
         if ended is not None:
             # On its own: a person may have ended it meanwhile, and that record stays.
             with suppress(StoreError):
@@ -244,20 +243,24 @@ class Runner:
             ]
         return records
 
-    async def _store(self, tick: Tick, records: Sequence[Record]) -> Tick:
+    async def _store(
+        self, tick: Tick, records: Sequence[Record], inputs: Sequence[ControlInput]
+    ) -> Tick:
         """The tick as stored.  When it cannot be, control goes on and the tick says so."""
         if self._alarms:
             tick = tick.model_copy(update={"alarms": (*tick.alarms, *self._alarms.values())})
         try:
             try:
-                stored = (await self._write([tick, *records]))[0]
+                stored = (await self._write([tick, *inputs, *records]))[0]
                 self._alarms.clear()
             except StoreRefused as error:
                 # One record contradicts the store: the tick itself is still worth keeping.
                 self._not_recorded(error)
-                stored = (await self._write([tick]))[0]
+                stored = (await self._write([tick, *inputs]))[0]
         except StoreError as error:
             self._not_recorded(error)
+            # A replay cannot know what was missed: it goes on from the next checkpoint.
+            self.pilot.intake.lost()
             return tick.model_copy(update={"alarms": (*tick.alarms, *self._alarms.values())})
         assert isinstance(stored, Tick)
         return stored
