@@ -10,8 +10,9 @@ request at a time, bodies with a length or in chunks.
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 LONGEST_LINE = 4 * 2**20
@@ -24,6 +25,12 @@ class BadAnswerError(Exception):
 
 class DroppedError(Exception):
     """A kept-alive connection was closed by the peer before it answered; it may be sent again."""
+
+
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """One context for all connections: making one reads every certificate of the machine."""
+    return ssl.create_default_context()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,13 @@ class Connection:
     """One connection to one server, opened when first needed and again after it was closed."""
 
     def __init__(
-        self, host: str, port: int, *, tls: ssl.SSLContext | None = None, prefix: str = ""
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        prefix: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -49,7 +62,8 @@ class Connection:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         shown = f"[{host}]" if ":" in host else host
-        self._host_header = f"{shown}:{port}".encode()
+        more = "".join(f"\r\n{name}: {value}" for name, value in (headers or {}).items())
+        self._host_header = f"{shown}:{port}{more}".encode()
 
     def encode(self, method: str, path: str, body: bytes = b"") -> bytes:
         """The bytes of one request; made ahead so that nothing is formatted while timing."""
