@@ -98,6 +98,8 @@ class Service:
                 task.cancel()
         try:
             await self._audit("service.stop", "")
+        except StoreError as error:
+            log.error("the stop is not recorded: %s", error)
         finally:
             await asyncio.to_thread(self.store.close)
 

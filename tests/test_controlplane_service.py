@@ -236,3 +236,29 @@ async def test_a_loop_that_fails_is_started_again_and_told(
         assert runner.counts.failures == 3
     # Once with its context, not three times.
     assert [r.levelname for r in caplog.records if r.name == "specdeck.engine"] == ["ERROR"]
+
+
+async def test_ticks_older_than_the_retention_go_and_newer_ones_stay(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path, engine.url, retention_days=1)
+    async with control_plane(settings) as one:
+        await until(lambda: one.service.runners[ENGINE].counts.polls > 3)
+        kept = one.service.store.ticks(ENGINE, after_id=0, limit=3)
+    with Store.open(tmp_path / "deck.sqlite3") as store:
+        two_days_ago = kept[0].observation.at_utc_ms - 2 * 86_400_000
+        last = store.last_seq(ENGINE)
+        for seq in range(last + 1, last + 4):
+            old = kept[0].observation.model_copy(update={"seq": seq, "at_utc_ms": two_days_ago})
+            store.write([kept[0].model_copy(update={"id": 0, "observation": old})]).result()
+        old_ids = [tick.id for tick in store.ticks(ENGINE, limit=3)]
+    async with control_plane(settings) as one:
+        store = one.service.store
+
+        def pruned() -> bool:
+            ids = [tick.id for tick in store.ticks(ENGINE, after_id=0, limit=10_000)]
+            # The newest tick of an engine is never removed: numbering goes on from it.
+            return not set(old_ids[:2]) & set(ids)
+
+        await until(pruned)
+        assert store.ticks(ENGINE, after_id=0, limit=3) == kept
