@@ -1,0 +1,103 @@
+"""What a benchmark measures in which order, and how long each part gets.  Pure.
+
+Tiers are interleaved A B C C B A at each load, so that drift of a clock or a temperature meets all
+of them alike; each pass over all tiers is a **block**, whose runs are compared with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from controlplane.benchrun_window import Load
+
+SWITCH_S = 1.0
+"""Seconds that a change of tier takes out of the time, until every rank confirms it and the first
+steps have passed."""
+RAMP_S = 2.0
+"""The same for a change of load."""
+WINDOW_LEAST_S, WINDOW_MOST_S = 0.5, 20.0
+FIRST_PASS = 0.75
+"""Share of the budget for the plan itself; the rest goes where the answer is least certain."""
+MOST_REPEATS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One window to measure."""
+
+    tier: str
+    load: Load
+    repeat: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The runs in order, and how long the steady window of each is, in seconds."""
+
+    runs: tuple[Run, ...]
+    window_s: float
+
+    @property
+    def seconds(self) -> float:
+        """About how long all of it takes."""
+        return cost_s(self.runs, self.window_s)
+
+
+def cost_s(runs: Sequence[Run], window_s: float, load: Load | None = None) -> float:
+    """About how long ``runs`` take from ``load`` on."""
+    total = 0.0
+    tier: str | None = None
+    for run in runs:
+        total += window_s
+        total += SWITCH_S if run.tier != tier else 0.0
+        total += RAMP_S if run.load != load else 0.0
+        tier, load = run.tier, run.load
+    return total
+
+
+def make_plan(
+    tiers: Sequence[str],
+    loads: Sequence[Load],
+    repeats: int,
+    budget_s: float,
+    window_s: float | None = None,
+) -> Plan:
+    """The interleaved plan that fits the budget.
+
+    With too little time the windows become shorter first, then repeats are left out; one pass over
+    everything is always made.
+
+    Args:
+        repeats: passes over all tiers at each load.
+        window_s: length of each window; None lets the budget choose.
+    """
+    for passes in range(max(repeats, 1), 0, -1):
+        runs = tuple(interleaved(tiers, loads, passes))
+        if window_s is not None:
+            return Plan(runs, window_s)
+        room = (FIRST_PASS * budget_s - cost_s(runs, 0.0)) / len(runs)
+        if room >= WINDOW_LEAST_S or passes == 1:
+            return Plan(runs, min(max(room, WINDOW_LEAST_S), WINDOW_MOST_S))
+    raise AssertionError("the last pass returns")
+
+
+def interleaved(tiers: Sequence[str], loads: Sequence[Load], passes: int) -> Iterator[Run]:
+    """The runs: loads from light to heavy, tiers forth and back at each."""
+    for place, load in enumerate(loads):
+        for one in range(passes):
+            order = tiers if one % 2 == 0 else tuple(reversed(tiers))
+            for tier in order:
+                yield Run(tier, load, one + 1, place * MOST_REPEATS + one)
+
+
+def further(
+    tiers: Sequence[str], load: Load, done: Sequence[Run], loads: Sequence[Load]
+) -> tuple[Run, ...]:
+    """One more pass at ``load``, the other way round than its last one."""
+    passes = [run for run in done if run.load == load]
+    repeat = max((run.repeat for run in passes), default=0) + 1
+    place = loads.index(load)
+    order = tuple(tiers) if repeat % 2 else tuple(reversed(tiers))
+    return tuple(Run(tier, load, repeat, place * MOST_REPEATS + repeat - 1) for tier in order)
