@@ -40,7 +40,11 @@ def run(argv: Sequence[str]) -> int:
         reason = getattr(error, "strerror", None) or "not text"
         return _fail(USAGE, f"cannot read the token file {words.token_file}: {reason}")
     try:
-        about, engines = asyncio.run(_first_look(words.url, token))
+        client = ControlPlaneClient(words.url, token)
+    except ControlPlaneError as error:
+        return _fail(USAGE, str(error))
+    try:
+        about, engines = asyncio.run(_first_look(client))
     except UnauthorisedError as error:
         return _fail(REFUSED, f"{error} (--token-file or SPECDECK_TOKEN)")
     except UnreachableError as error:
@@ -135,9 +139,9 @@ def _login() -> str:
         return "operator"
 
 
-async def _first_look(url: str, token: str | None) -> tuple[About, list[EngineStatus]]:
+async def _first_look(client: ControlPlaneClient) -> tuple[About, list[EngineStatus]]:
     """Who answers and which engines there are, before the screen is taken."""
-    async with ControlPlaneClient(url, token) as client:
+    async with client:
         return await client.about(), await client.engines()
 
 

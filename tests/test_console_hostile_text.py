@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import Input
 
 from console.messages import HistoryArrived, StatusArrived, TickArrived
+from console.screens.set_override import SetOverride
 from controlplane.client import ControlPlaneError
 from controlplane.messages import EngineStatus
 from store.records import Outcome, Tick
@@ -116,8 +118,10 @@ async def test_no_screen_lets_markup_or_escape_codes_through(
 
 async def test_a_refusal_written_by_a_hostile_server_is_text() -> None:
     async with opened(Picture("hostile", keys=("m",))) as (app, pilot):
-        dialog = app.screen
-        dialog.complain(f"! refused: {ControlPlaneError(HOSTILE)}")  # type: ignore[attr-defined]
+        assert isinstance(app.screen, SetOverride)
+        app.screen.query_one("#reason", Input).value = "load test"
+        await pilot.pause()
+        app.screen.answer(f"! refused: {ControlPlaneError(HOSTILE)}")
         await pilot.pause()
         assert "[bold red]x[/]" in harmless(app)
 

@@ -49,6 +49,7 @@ class Dialog(ModalScreen[bool]):
         self.engine_id = present().board.engine_id
         self._present = present
         self._said: tuple[str, str, str] | None = None
+        self._answer = ""
         self._sending = False
 
     @property
@@ -125,9 +126,15 @@ class Dialog(ModalScreen[bool]):
 
     @on(Input.Changed)
     @on(Choice.Changed)
+    def changed(self) -> None:
+        """A corrected field is another request: what was refused is over."""
+        self._answer = ""
+        self.preview()
+
     def preview(self) -> None:
-        """Say what acting would do and send now, or what is missing."""
-        effect = sends = trouble = ""
+        """Say what acting now would do and send, and what is missing or was refused."""
+        effect = sends = ""
+        trouble = self._answer
         try:
             effect = "\n".join(map(self.shown, self.effect()))
             sends = self.shown(self.sends())
@@ -139,12 +146,13 @@ class Dialog(ModalScreen[bool]):
         for word, text in (("effect", effect), ("sends", sends)):
             self.query_one(f"#{word}", Static).update(text)
             self.query_one(f"#{word}-row").display = bool(text)
-        self.complain(trouble)
+        self.query_one("#trouble", Static).update(self.shown(trouble))
+        self.query_one("#trouble").display = bool(trouble)
 
-    def complain(self, text: str) -> None:
-        """Show ``text`` above the buttons; "" clears it."""
-        self.query_one("#trouble", Static).update(self.shown(text))
-        self.query_one("#trouble").display = bool(text)
+    def answer(self, text: str) -> None:
+        """Show ``text`` above the buttons until a field is changed."""
+        self._answer = text
+        self.preview()
 
     @on(Button.Pressed, "#cancel")
     def action_cancel(self) -> None:
@@ -153,16 +161,16 @@ class Dialog(ModalScreen[bool]):
 
     @on(Button.Pressed, "#act")
     def start(self) -> None:
-        """Act, once, unless something is missing."""
+        """Act, once, unless something is missing: then the dialog says so already."""
         if self._sending:
             return
         try:
             self.sends()
-        except Incomplete as missing:
-            self.complain(f"! {missing}")
+        except Incomplete:
+            self.app.bell()
             return
         self._sending = True
-        self.complain("sending")
+        self.answer("sending")
         self._send()
 
     @work
@@ -171,6 +179,6 @@ class Dialog(ModalScreen[bool]):
             await self.send()
         except ControlPlaneError as refusal:
             self._sending = False
-            self.complain(f"! refused: {refusal}")
+            self.answer(f"! refused: {refusal}")
             return
         self.dismiss(True)
