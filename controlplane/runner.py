@@ -119,6 +119,15 @@ class Runner:
             return False
         return obeyed(self._tick, override)
 
+    async def next_tick(self, after_seq: int) -> Tick:
+        """The newest tick once it follows observation ``after_seq``."""
+        async with self._ticked:
+            await self._ticked.wait_for(
+                lambda: self._tick is not None and self._tick.observation.seq > after_seq
+            )
+            assert self._tick is not None
+            return self._tick
+
     async def run(self) -> None:
         """Look after the engine for ever; an unexpected failure is logged, told and retried."""
         last, row = "", 0
