@@ -32,6 +32,7 @@ URL_VARIABLE = "SPECDECK_URL"
 PROBE_TIMEOUT_S = 0.5
 
 _SUMMARIES = {
+    "bench": "measure up to where speculation pays, and use the result",
     "console": "watch and steer engines on a live screen",
     "demo": "an embedded engine, traffic, control plane and console in one go",
     "engine": "check whether the plugin fits the SGLang installed here",
