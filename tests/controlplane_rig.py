@@ -150,7 +150,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[Running]:
         sock.close()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     """Wait for a condition, or fail."""
     end = time.monotonic() + seconds
     while not condition():

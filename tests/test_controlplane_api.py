@@ -393,6 +393,7 @@ async def test_a_hanging_engine_does_not_hold_up_the_api_or_another_engine(
                 await client.engines()
                 worst = max(worst, loop.time() - asked_at)
                 await asyncio.sleep(0.05)
-            assert quick.counts.polls - begun >= 12
-            assert worst < 0.5
+            # Held up by the other one it would make one poll per second.
+            assert quick.counts.polls - begun >= 5
+            assert worst < 0.9
             slow.fault(clear=True)

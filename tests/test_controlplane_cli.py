@@ -71,7 +71,7 @@ def test_the_commands_tell_the_whole_story(
         assert status["engines"][0]["engine"]["engine_id"] == name
         assert status["degraded"] == {}
         set_off = ["set", name, "--mode", "off", "--for", "10m", "--reason", "load test"]
-        assert run_override([*set_off, "--author", "alice", "--wait", "2s", *at]) == 0
+        assert run_override([*set_off, "--author", "alice", "--wait", "5s", *at]) == 0
         assert "off by alice, 10m left, guards keep: load test" in capfd.readouterr().out
         assert run_override(["extend", name, "--by", "5m", "--json", *at]) == 0
         assert json.loads(capfd.readouterr().out)["override"]["granted_s"] == 900
@@ -91,15 +91,16 @@ def test_the_commands_tell_the_whole_story(
         assert run_override([*wrong, *at]) == 4
         assert "built are" in capfd.readouterr().err
         assert run_override(["release", "nobody", *at]) == 4
-        engine.fault(hang=3)
-        while run_status(at) == 0:
+        engine.fault(hang=60)
+        while (code := run_status(at)) == 0:
             capfd.readouterr()
-        assert run_status(at) == 6
         engine.fault(clear=True)
+        assert code == 6
+        assert "! not reached: " in capfd.readouterr().out
         code, errors, took = running.end(signal.SIGINT)
     assert code == 0
     assert "Traceback" not in errors
-    assert took < 1.5
+    assert took < 3
 
 
 @pytest.mark.parametrize(
