@@ -89,10 +89,14 @@ class Verdict:
             return ""
         first, rest = self.mismatches[0], len(self.mismatches) - 1
         more = f" and {rest} more" if rest else ""
+        remedy = (
+            "it was changed after its release, so install it anew"
+            if self.tested
+            else f"install SGLang {TESTED[-1]} or a specdeck made for {self.version}"
+        )
         return (
             f"plugin refused: specdeck {plugin_version} does not know this SGLang {self.version} "
-            f"({first}{more}), so SGLang serves without it; "
-            f"install SGLang {TESTED[-1]} or a specdeck made for {self.version}, "
+            f"({first}{more}), so SGLang serves without it; {remedy}, "
             "and run 'specdeck engine check' for the whole list"
         )
 

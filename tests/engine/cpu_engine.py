@@ -2,8 +2,8 @@
 
 The server is SGLang's own, unmodified: HTTP server, scheduler and speculative worker.  Only the
 compiled CPU kernels are replaced by a slow reference (``stubs``), and the model is tiny and random.
-It covers switching, bookkeeping and greedy equality; it says nothing about speed, CUDA graphs, the
-overlap loop (SGLang turns it off for speculation on a CPU), or several GPUs.
+It covers switching, bookkeeping, greedy equality and several ranks (``two_ranks``); it says nothing
+about speed, CUDA graphs, or the overlap loop (SGLang turns it off for speculation on a CPU).
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ class CpuEngine:
         args: more server arguments; later ones win.
         env: more environment variables.
         paths: folders put in front of the module search path.
+        api_key: sent with requests for answers, for a server that wants one.
     """
 
     work: Path
@@ -116,6 +117,7 @@ class CpuEngine:
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     paths: Iterable[Path] = ()
+    api_key: str | None = None
     port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
     start_s: float = 0.0
@@ -229,8 +231,9 @@ class CpuEngine:
         timeout_s: float = 120.0,
     ) -> list[dict[str, Any]]:
         """Greedy answers to ``prompts``, each its own request, ``concurrency`` at a time."""
+        headers = {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
         with (
-            httpx.Client(base_url=self.url, timeout=timeout_s) as client,
+            httpx.Client(base_url=self.url, headers=headers, timeout=timeout_s) as client,
             ThreadPoolExecutor(concurrency) as pool,
         ):
 
@@ -241,6 +244,11 @@ class CpuEngine:
                 return answer
 
             return list(pool.map(one, prompts))
+
+
+def two_ranks() -> dict[str, str]:
+    """Environment that lets two ranks run on a machine with one NUMA node."""
+    return {"SGLANG_CPU_OMP_THREADS_BIND": f"0|{min(1, (os.cpu_count() or 1) - 1)}"}
 
 
 def request_body(prompt: str, new_tokens: int) -> dict[str, Any]:
