@@ -309,9 +309,9 @@ class Console(App[None]):
 
     def action_help(self) -> None:
         """Keys, live thresholds, signs."""
-        self.push_screen(Help(self.scene(), self.keys()))
+        self.push_screen(Help(self.scene(), self.key_rows()))
 
-    def keys(self) -> list[tuple[str, str, bool]]:
+    def key_rows(self) -> list[tuple[str, str, bool]]:
         """Every bound key of the live screen, what it does, whether it works now."""
         found: dict[str, tuple[bool, str, str, bool]] = {}
         for key, active in self._live.active_bindings.items():

@@ -123,6 +123,19 @@ async def taken(picture: Picture) -> str:
         return frame(app)
 
 
+async def key_table() -> str:
+    """Every key of the live screen, as a Markdown table."""
+    async with opened(BY_NAME["several"]) as (app, _):
+        rows = [f"| `{_name(key)}` | {words} |\n" for key, words, _ in app.key_rows()]
+    return "| Key | Does |\n|---|---|\n" + "".join(rows)
+
+
+def _name(key: str) -> str:
+    """A key as documentation writes it."""
+    written = {"↑": "up", "↓": "down", "⏎": "enter", "esc": "esc` `home"}.get(key, key)
+    return f"ctrl+{written[1:]}" if written.startswith("^") and len(written) > 1 else written
+
+
 def _last(told: list[Tick], **changes: Any) -> list[Tick]:
     """The story with another last tick."""
     return [*told[:-1], told[-1].model_copy(update=changes)]

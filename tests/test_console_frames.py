@@ -6,8 +6,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from console.formatting import cells
-from tests.console_pictures import BY_NAME, PICTURES, Picture, opened, taken
-from tests.frames import FRAMES, frame
+from tests.console_pictures import BY_NAME, PICTURES, Picture, key_table, opened, taken
+from tests.frames import FRAMES, PAGES, filled, frame
 
 
 @pytest.mark.parametrize("name", [picture.name for picture in PICTURES])
@@ -40,6 +40,13 @@ async def test_without_colour_the_terminals_own_are_used_and_the_words_are_the_s
     async with opened(BY_NAME["live-no-color-80x24"]) as (app, _):
         assert app.native_ansi_color
         assert frame(app) == await taken(BY_NAME["live-80x24"])
+
+
+async def test_the_pages_show_the_present_frames_and_keys() -> None:
+    keys = await key_table()
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        assert filled(text, keys) == text, f"{page.name} is behind: run python -m tests.frames"
 
 
 def test_every_documented_frame_belongs_to_a_picture() -> None:
