@@ -9,7 +9,13 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from controlplane import problems, routes_engines, routes_events, routes_system
+from controlplane import (
+    problems,
+    routes_benchmarks,
+    routes_engines,
+    routes_events,
+    routes_system,
+)
 from controlplane.gate import BodyLimit, HostGuard, allowed_hosts
 from controlplane.messages import Problem
 from controlplane.metrics_page import Page
@@ -53,7 +59,7 @@ def create_app(service: Service, settings: Settings, tokens: Tokens | None = Non
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostGuard, hosts=allowed_hosts(settings))
-    for routes in (routes_system, routes_engines, routes_events):
+    for routes in (routes_system, routes_engines, routes_benchmarks, routes_events):
         app.include_router(routes.router)
 
     def openapi() -> dict[str, Any]:

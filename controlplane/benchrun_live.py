@@ -125,6 +125,10 @@ class LiveSubject:
             if in_force is not None:
                 raise StoppedError(f"{in_force.author} set an override: the benchmark gave way")
             return
+        if in_force is None and self._clock.utc_ms() >= mine.expires_utc_ms:
+            # Nobody ended it: the engine was away for longer than it was pinned.
+            self._override = None
+            return
         if in_force is None:
             raise StoppedError("the benchmark's pin was released: it gave way")
         if in_force.id != mine.id:

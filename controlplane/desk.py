@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from controlplane.clock import SystemClock
 from controlplane.errors import ProblemError
 from controlplane.hub import Hub
-from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest, StanceRequest
-from controlplane.overrides import check_commandable, extended, make_override
+from controlplane.messages import (
+    ExtendRequest,
+    OverrideRequest,
+    PolicyRequest,
+    ReleaseRequest,
+    StanceRequest,
+)
+from controlplane.overrides import check_commandable, check_tiers, extended, make_override
 from controlplane.pilot import Pilot
 from store.db import Record, Store
 from store.errors import StoreError, StoreRefused
@@ -141,6 +147,43 @@ class Desk:
             )
             detail = f"{request.stance}: {request.reason}".rstrip(": ")
             await self._keep([changed, self._audit(author, "stance.set", detail)])
+            self._pilot.set_policy(changed)
+            self._wake()
+            return changed
+
+    async def set_policy(self, request: PolicyRequest, author: str) -> PolicyConfig:
+        """Make a policy version with another policy, and another stance if one is named.
+
+        Raises:
+            ProblemError: the engine was not reached yet, is read-only and should become active,
+                another version is in force than the request was made for, it names tiers that
+                were not built, or the store cannot be written.
+        """
+        async with self._turn:
+            present = self._pilot.policy
+            if present is None or request.stance is Stance.ACTIVE:
+                check_commandable(self._engine_id, self._pilot.facts)
+            assert present is not None, "an engine whose facts are known has a policy"
+            if request.if_version not in (None, present.version):
+                raise ProblemError(
+                    409,
+                    "changed_meanwhile",
+                    f"policy version {present.version} by {present.author} is in force, not "
+                    f"{request.if_version}: look at it and ask again",
+                )
+            check_tiers(self._engine_id, request.policy, self._pilot.facts)
+            changed = present.model_copy(
+                update={
+                    "version": present.version + 1,
+                    "stance": request.stance or present.stance,
+                    "policy": request.policy,
+                    "author": author,
+                    "reason": request.reason,
+                    "created_utc_ms": self._around.clock.utc_ms(),
+                }
+            )
+            detail = f"version {changed.version}, {changed.stance}: {request.reason}".rstrip(": ")
+            await self._keep([changed, self._audit(author, "policy.set", detail)])
             self._pilot.set_policy(changed)
             self._wake()
             return changed

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from engine_patch.contract import Mode
 from engine_patch.tier import Frozen, TierName, Wire
-from store.policies import PolicyConfig, Stance
+from store.policies import Policy, PolicyConfig, Stance
 from store.records import EngineRecord, Guards, Override, Tick
 
 API_VERSION = "v1"
@@ -92,6 +92,21 @@ class StanceRequest(Frozen):
     stance: Stance
     author: str = Field(min_length=1, max_length=200)
     reason: str = Field(default="", max_length=500)
+
+
+class PolicyRequest(Frozen):
+    """Body of ``PUT /v1/engines/{id}/policy``: what automation shall do from the next tick on.
+
+    Args:
+        stance: None keeps the present one.
+        if_version: the version this was made for; refused if another one is in force meanwhile.
+    """
+
+    policy: Policy
+    stance: Stance | None = None
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+    if_version: int | None = Field(default=None, ge=1)
 
 
 class OverrideAnswer(Wire):

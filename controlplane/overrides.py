@@ -10,6 +10,7 @@ from controlplane.errors import ProblemError
 from controlplane.messages import ExtendRequest, OverrideRequest
 from engine_patch.tier import Thresholds
 from store.observations import EngineFacts
+from store.policies import FixedPolicy, Policy
 from store.records import Override
 
 
@@ -27,6 +28,24 @@ def check_commandable(engine_id: str, facts: EngineFacts | None) -> EngineFacts:
     if barred is not None:
         raise ProblemError(409, "read_only", f"engine {engine_id} is read-only: {barred}")
     return facts
+
+
+def check_tiers(engine_id: str, policy: Policy, facts: EngineFacts | None) -> None:
+    """Refuse a policy over tiers that the engine has not built.
+
+    Raises:
+        ProblemError: 422, with those that were.
+    """
+    built = [tier.name for tier in facts.tiers] if facts is not None else []
+    wanted = (policy.tier,) if isinstance(policy, FixedPolicy) else policy.tiers
+    strangers = [tier for tier in wanted if built and tier not in built]
+    if strangers:
+        raise ProblemError(
+            422,
+            "not_possible",
+            f"engine {engine_id} has not built {', '.join(strangers)}; built are: "
+            f"{', '.join(built)}",
+        )
 
 
 def make_override(

@@ -51,6 +51,11 @@ class Pilot:
         self._ends_mono_ms = 0
         self._due: tuple[int, int, str] | None = None
 
+    @property
+    def costs(self) -> tuple[StepCost, ...]:
+        """The step-cost table the engine last sent; empty if it has none."""
+        return self._costs
+
     def adopt(
         self, facts: EngineFacts, costs: tuple[StepCost, ...], now_utc_ms: int
     ) -> PolicyConfig | None:

@@ -11,6 +11,7 @@ from controlplane.messages import (
     ExtendRequest,
     OverrideAnswer,
     OverrideRequest,
+    PolicyRequest,
     ReleaseRequest,
     StanceRequest,
 )
@@ -153,6 +154,21 @@ async def set_stance(
 ) -> PolicyConfig:
     """Let automation act, only compute, or rest; answers with the new policy version."""
     return await service.runner(engine_id).desk.set_stance(body, caller.author(body.author))
+
+
+@router.get("/engines/{engine_id}/policies", tags=["policies"], responses=declared(404))
+def list_policies(engine_id: EngineId, service: TheService) -> list[PolicyConfig]:
+    """Every policy version with its author, newest first."""
+    service.runner(engine_id)
+    return service.store.policies(engine_id)
+
+
+@router.put("/engines/{engine_id}/policy", tags=["policies"], responses=declared(404, 409, 413))
+async def set_policy(
+    engine_id: EngineId, body: PolicyRequest, service: TheService, caller: Operator
+) -> PolicyConfig:
+    """Run another policy from the next tick on; answers with the new version."""
+    return await service.runner(engine_id).desk.set_policy(body, caller.author(body.author))
 
 
 @router.get("/audit", tags=["audit"])

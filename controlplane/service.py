@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 
+from controlplane.benchrun_jobs import Benchmarks
 from controlplane.clock import SystemClock
 from controlplane.desk import Surroundings
 from controlplane.engine import EngineClient
@@ -63,6 +65,13 @@ class Service:
             engine.id: Runner(engine, self._client(engine, keys[engine.id]), around)
             for engine in settings.engines
         }
+        self.benchmarks = Benchmarks(
+            store,
+            self.clock,
+            api_keys={name: one.api for name, one in keys.items()},
+            longest_s=settings.override_max_s,
+            read_files=not settings.tokens,
+        )
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def _client(self, engine: EngineSettings, keys: EngineKeys) -> EngineClient:
@@ -88,6 +97,9 @@ class Service:
     async def stop(self) -> None:
         """Stop within about a second.  No engine is switched: each goes on as its lease says."""
         self.hub.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self.benchmarks.close()
         for task in self._tasks.values():
             task.cancel()
         closing = [*self._tasks.values()]
