@@ -201,6 +201,17 @@ class Store:
         with self._reading() as connection:
             return self._ticks.scrapes(connection, engine_id, first_seq, last_seq)
 
+    def tick_texts(
+        self, engine_id: str, first_seq: int, last_seq: int, limit: int = 1000
+    ) -> list[tuple[int, int, bool, bytes]]:
+        """(seq, time, is a gap, text) of ticks in a range of observations, both ends included.
+
+        The text is that of ``store.tick_codec``; empty where the row is damaged.
+        """
+        _positive(limit)
+        with self._reading() as connection:
+            return self._ticks.texts(connection, engine_id, first_seq, last_seq, limit)
+
     def inputs(
         self,
         engine_id: str,

@@ -53,10 +53,25 @@ def unpack(
     Raises:
         ValueError: the row is damaged (``zlib.error`` for a bad checksum or template).
     """
+    text = unpack_text(body, template)
+    return tick_of(text, row_id=row_id, seq=seq, at_utc_ms=at_utc_ms, is_gap=is_gap)
+
+
+def unpack_text(body: bytes, template: bytes) -> bytes:
+    """The text that ``pack`` was given.
+
+    Raises:
+        ValueError: the row is damaged (``zlib.error`` for a bad checksum or template).
+    """
     unpacker = zlib.decompressobj(zdict=template) if template else zlib.decompressobj()
     text = unpacker.decompress(body) + unpacker.flush()
     if not unpacker.eof or not text.startswith(_HEAD):
         raise ValueError("the packed tick is incomplete")
+    return text
+
+
+def tick_of(text: bytes, *, row_id: int, seq: int, at_utc_ms: int, is_gap: bool) -> Tick:
+    """The tick of a text and the row's own columns; ValueError if it is none."""
     kind = b"gap" if is_gap else b"sample"
     columns = b'{"id":%d,"observation":{"kind":"%s","seq":%d,"at_utc_ms":%d,'
     head = columns % (row_id, kind, seq, at_utc_ms)

@@ -19,7 +19,7 @@ from sqlmodel import col, select
 from store.documents import expand
 from store.records import ControlInput, InputKind, RawScrape, Tick
 from store.tables import DecisionRow, EngineRefRow, InputRow, ScrapeRow, TickRow, TickTemplateRow
-from store.tick_codec import unpack
+from store.tick_codec import unpack, unpack_text
 
 _CACHED_TEMPLATES = 512
 _log = logging.getLogger("specdeck.store")
@@ -68,6 +68,28 @@ class TickReader:
             select(TickRow).where(col(TickRow.id) > after_id).order_by(col(TickRow.id)).limit(limit)
         )
         return self._ticks(connection, connection.execute(query))
+
+    def texts(
+        self, connection: Connection, engine_id: str, first_seq: int, last_seq: int, limit: int
+    ) -> list[tuple[int, int, bool, bytes]]:
+        """See ``Store.tick_texts``."""
+        ref = _ref(connection, engine_id)
+        query = (
+            select(TickRow)
+            .where(TickRow.engine_ref == ref)
+            .where(col(TickRow.seq).between(first_seq, last_seq))
+            .order_by(col(TickRow.seq))
+            .limit(limit)
+        )
+        found = []
+        for row in connection.execute(query) if ref is not None else ():
+            try:
+                text = unpack_text(row.body, self._template(connection, row.template_id))
+            except (ValueError, zlib.error) as error:
+                self._skip(self._bad_ticks, "tick", row.id, error)
+                text = b""
+            found.append((row.seq, row.at_utc_ms, bool(row.is_gap), text))
+        return found
 
     def scrapes(
         self, connection: Connection, engine_id: str, first_seq: int, last_seq: int

@@ -1,0 +1,345 @@
+"""Reading a session file: always read-only, with or without its write-ahead log.
+
+A row that cannot be read is skipped and counted, so that one bad sector does not hide a night.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel
+
+from store import session_scrapes, session_track
+from store.documents import expand
+from store.errors import StoreCorrupt
+from store.policies import PolicyConfig
+from store.records import (
+    BenchmarkPoint,
+    ControlInput,
+    CostTable,
+    Decision,
+    EngineRecord,
+    EngineSwitch,
+    InputKind,
+    Marker,
+    Override,
+    RawScrape,
+    Tick,
+)
+from store.session_schema import explain, open_read_only
+from store.session_track import Track
+from store.session_writer import KINDS
+from store.tick_codec import tick_of, unpack_text
+
+_CACHED_TEMPLATES = 256
+_log = logging.getLogger("specdeck.store")
+_Model = TypeVar("_Model", bound=BaseModel)
+LAST = 2**63 - 1
+
+
+class SessionFile:
+    """One recording, opened read-only.  Use ``SessionFile.open``; safe from several threads."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._db = connection
+        self._lock = threading.RLock()
+        self._templates: OrderedDict[int, bytes] = OrderedDict()
+        self._bad: set[tuple[str, int]] = set()
+        self._tables = {
+            name for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
+        if "ticks" not in self._tables:
+            raise StoreCorrupt(f"{path} is damaged: it has no ticks table. Nothing was changed.")
+        self.meta: dict[str, str] = dict(self._all("meta", "SELECT key, value FROM meta"))
+        """What is known about the recording; ``docs/sessions.md`` lists the keys."""
+        first, last = self._rows("SELECT min(seq), max(seq) FROM ticks")[0]
+        self.first_seq: int | None = first
+        self.last_seq: int | None = last
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open a file.
+
+        Raises:
+            StoreError: it does not exist, is none of ours, or needs a newer specdeck.
+        """
+        place = Path(path)
+        connection = open_read_only(place)
+        try:
+            return cls(place, connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self._db.close()
+
+    @property
+    def engine_id(self) -> str:
+        """The engine that was recorded."""
+        return self.meta.get("engine_id", "")
+
+    @property
+    def complete(self) -> bool:
+        """Whether the recording was ended; False after a kill."""
+        return self.meta.get("complete") == "1"
+
+    @property
+    def unreadable(self) -> int:
+        """Rows skipped so far because they are damaged, each counted once."""
+        return len(self._bad)
+
+    def count(self) -> int:
+        """Ticks in the file, unreadable ones included."""
+        return int(self._rows("SELECT count(*) FROM ticks")[0][0])
+
+    # ticks
+
+    def ticks(self, first: int = 0, last: int = LAST, *, limit: int = 1000) -> list[Tick]:
+        """Ticks of a range of sequence numbers, both ends included, oldest first.
+
+        A tick's id is its sequence number here.
+        """
+        found = []
+        for seq, at_utc_ms, is_gap, text in self.texts(first, last, limit=limit):
+            try:
+                tick = tick_of(text, row_id=seq, seq=seq, at_utc_ms=at_utc_ms, is_gap=is_gap)
+            except ValueError as error:
+                self._skip("ticks", seq, error)
+                continue
+            found.append(tick)
+        return found
+
+    def tick(self, seq: int) -> Tick | None:
+        """The tick at ``seq`` or the last one before it."""
+        rows = self._rows("SELECT max(seq) FROM ticks WHERE seq <= ?", seq)
+        at = rows[0][0] if rows else None
+        found = [] if at is None else self.ticks(at, at, limit=1)
+        return found[0] if found else None
+
+    def texts(
+        self, first: int = 0, last: int = LAST, *, limit: int | None = None
+    ) -> Iterator[tuple[int, int, bool, bytes]]:
+        """(seq, time, is a gap, text) of a range of ticks; see ``store.tick_codec``."""
+        left = limit if limit is not None else LAST
+        while left > 0:
+            page = min(left, 1000)
+            rows = self._tick_rows(first, last, page)
+            for seq, at_utc_ms, is_gap, template, body in rows:
+                try:
+                    text = unpack_text(body, self._template(template))
+                except (ValueError, TypeError, zlib.error) as error:
+                    self._skip("ticks", seq, error)
+                    continue
+                yield seq, at_utc_ms, bool(is_gap), text
+            if len(rows) < page:
+                return
+            first, left = rows[-1][0] + 1, left - len(rows)
+
+    def track(self) -> Track:
+        """The whole track (``store.session_track``)."""
+        track, after = session_track.empty(), -1
+        for first, last, body in self._all(
+            "tracks", "SELECT first_seq, last_seq, body FROM tracks ORDER BY first_seq"
+        ):
+            try:
+                block = session_track.decode(body)
+            except (ValueError, TypeError, zlib.error) as error:
+                self._skip("tracks", first, error)
+                continue  # its ticks are read instead
+            if first > after + 1:
+                session_track.extend(track, self._track_of(after + 1, first - 1))
+            session_track.extend(track, block)
+            after = last
+        session_track.extend(track, self._track_of(after + 1, LAST))
+        return track
+
+    def _track_of(self, first: int, last: int) -> Track:
+        rows = []
+        for seq, at_utc_ms, is_gap, text in self.texts(first, last):
+            try:
+                rows.append(session_track.row(seq, at_utc_ms, is_gap, json.loads(text)))
+            except (ValueError, KeyError, TypeError) as error:
+                self._skip("ticks", seq, error)
+        return session_track.from_rows(rows)
+
+    # everything else
+
+    def inputs(
+        self, first_after: int = 0, last_after: int = LAST, *, kind: InputKind | None = None
+    ) -> list[ControlInput]:
+        """What the controller took in after observations of this range, in its order."""
+        found = []
+        for row, after_seq, name, at_utc_ms, body in self._all(
+            "inputs",
+            "SELECT id, after_seq, kind, at_utc_ms, body FROM inputs WHERE after_seq BETWEEN ? "
+            "AND ? AND (? IS NULL OR kind = ?) ORDER BY after_seq, id",
+            first_after,
+            last_after,
+            kind,
+            kind,
+        ):
+            try:
+                one = ControlInput(
+                    id=row,
+                    engine_id=self.engine_id,
+                    after_seq=after_seq,
+                    kind=InputKind(name),
+                    at_utc_ms=at_utc_ms,
+                    body=expand(body),
+                )
+            except (ValueError, TypeError, zlib.error) as error:
+                self._skip("inputs", row, error)
+                continue
+            found.append(one)
+        return found
+
+    def decisions(self) -> list[Decision]:
+        """Decisions in the order of their observations, each with what became of it in the end."""
+        return list({one.seq: one for one in self._records(Decision)}.values())
+
+    def switches(self) -> list[EngineSwitch]:
+        """Engine switches in the order they were seen."""
+        found = self._records(EngineSwitch)
+        return sorted(found, key=lambda one: (one.seen_utc_ms, one.entry.dp_rank, one.entry.seq))
+
+    def overrides(self) -> list[Override]:
+        """Overrides, each as it was in the end."""
+        return list({one.id: one for one in self._records(Override)}.values())
+
+    def policies(self) -> list[PolicyConfig]:
+        """Policy versions, oldest first."""
+        return list({one.version: one for one in self._records(PolicyConfig)}.values())
+
+    def markers(self) -> list[Marker]:
+        """Markers in the order of the observations they stand at."""
+        return self._records(Marker)
+
+    def engine(self) -> EngineRecord | None:
+        """The engine as it was known last."""
+        return next(reversed(self._records(EngineRecord)), None)
+
+    def cost_tables(self) -> list[CostTable]:
+        """Step-cost tables that were recorded with it."""
+        return self._records(CostTable)
+
+    def benchmark_points(self) -> list[BenchmarkPoint]:
+        """Benchmark points that were recorded with it."""
+        return self._records(BenchmarkPoint)
+
+    def scrapes(self, first: int = 0, last: int = LAST) -> Iterator[RawScrape]:
+        """Raw scrapes of a range of observations, oldest first."""
+        texts: dict[int, str] = {}
+        for row, seq, at_utc_ms, path, template, body in self._all(
+            "scrapes",
+            "SELECT id, seq, at_utc_ms, path, template, body FROM scrapes "
+            "WHERE seq BETWEEN ? AND ? ORDER BY seq, id",
+            first,
+            last,
+        ):
+            try:
+                if template is not None and template not in texts:
+                    found = self._rows("SELECT body FROM scrape_templates WHERE id = ?", template)
+                    texts[template] = expand(found[0][0])
+                known = None if template is None else texts[template]
+                text = session_scrapes.unpack(body, known)
+            except (ValueError, TypeError, IndexError, zlib.error) as error:
+                self._skip("scrapes", row, error)
+                continue
+            yield RawScrape(
+                engine_id=self.engine_id, seq=seq, at_utc_ms=at_utc_ms, path=path, text=text
+            )
+
+    def _records(self, model: type[_Model]) -> list[_Model]:
+        found = []
+        for row, body in self._all(
+            "records",
+            "SELECT id, body FROM records WHERE kind = ? ORDER BY seq, id",
+            KINDS[model],
+        ):
+            try:
+                found.append(model.model_validate_json(body))
+            except ValueError as error:
+                self._skip("records", row, error)
+        return found
+
+    # rows
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        with self._lock:
+            try:
+                return self._db.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise explain(error, self.path) from error
+
+    def _all(self, table: str, query: str, *values: object) -> list[Any]:
+        """The rows of a table that this file's schema may not have yet."""
+        if table not in self._tables:
+            return []
+        try:
+            return self._rows(query, *values)
+        except StoreCorrupt as error:
+            self._skip(table, -1, error)
+            return []
+
+    def _tick_rows(self, first: int, last: int, page: int) -> list[Any]:
+        query = (
+            "SELECT seq, at_utc_ms, is_gap, template, body FROM ticks "
+            "WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?"
+        )
+        try:
+            return self._rows(query, first, last, page)
+        except StoreCorrupt as error:
+            if page > 1:
+                # A damaged page of the file: around it, row by row.
+                rows: list[Any] = []
+                at, end = first, min(last, (self.last_seq or 0))
+                while at <= end and len(rows) < page:
+                    rows += self._tick_rows(at, min(at, end), 1)
+                    at += 1
+                return rows
+            self._skip("ticks", first, error)
+            return []
+
+    def _template(self, template: int | None) -> bytes:
+        if template is None:
+            return b""
+        with self._lock:
+            known = self._templates.get(template)
+            if known is None:
+                rows = self._rows("SELECT body FROM templates WHERE id = ?", template)
+                if not rows:
+                    raise ValueError(f"its template {template} is missing")
+                known = self._templates[template] = zlib.decompress(rows[0][0])
+                if len(self._templates) > _CACHED_TEMPLATES:
+                    self._templates.popitem(last=False)
+            return known
+
+    def _skip(self, table: str, row: int, error: Exception) -> None:
+        with self._lock:
+            if (table, row) in self._bad:
+                return
+            self._bad.add((table, row))
+        _log.warning("%s: row %d of %s is skipped: %s", self.path.name, row, table, error)
