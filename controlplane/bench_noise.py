@@ -1,9 +1,9 @@
 """How sure a measured ratio is: bootstrap intervals over repeats, tolerances without them.  Pure.
 
-**Repeats.**  The unit is a repeat of the ratio: one interleaving block where runs carry one, else
-the two runs of the same repeat number, else (unequal numbers of runs) each side by itself.  Taking
-the ratio inside a block takes slow drift out of it.  The residuals of the logarithms are resampled
-with replacement; up to seven repeats those of all concurrencies of the same two tiers are pooled,
+**Repeats.**  The unit is one repeat of the ratio: the two runs of the same repeat number, measured
+next to each other where runs were interleaved (A B B A), which takes slow drift out; where the
+numbers do not match, each side by itself.  The residuals of the logarithms are resampled with
+replacement; up to seven repeats those of all concurrencies of the same two tiers are pooled,
 because two to four values alone cannot show their own spread.  Quantiles are stretched by Student's
 t over the normal quantile for the degrees of freedom there are.  The resamples are drawn by a fixed
 generator, so the same file always gives the same interval.
@@ -96,23 +96,13 @@ def repeats(runs: Sequence[BenchPoint], base: Sequence[BenchPoint]) -> Repeats |
 
 
 def _paired(runs: Sequence[BenchPoint], base: Sequence[BenchPoint]) -> list[float] | None:
-    """Log ratios by block or by repeat number; None if the runs do not pair up."""
-    for by_block in (True, False):
-        mine, theirs = _grouped(runs, by_block), _grouped(base, by_block)
-        if mine is None or theirs is None or mine.keys() != theirs.keys() or len(mine) < 2:
-            continue
-        return [math.log(fmean(mine[unit]) / fmean(theirs[unit])) for unit in sorted(mine)]
-    return None
-
-
-def _grouped(runs: Sequence[BenchPoint], by_block: bool) -> dict[int, list[float]] | None:
-    groups: dict[int, list[float]] = {}
-    for run in runs:
-        unit = run.block if by_block else run.repeat
-        if unit is None:
-            return None
-        groups.setdefault(unit, []).append(run.tok_s)
-    return groups
+    """Log ratios by repeat number; None if the runs do not pair up."""
+    mine = {run.repeat: run.tok_s for run in runs}
+    theirs = {run.repeat: run.tok_s for run in base}
+    common = sorted(mine.keys() & theirs.keys())
+    if len(common) < 2 or len(mine) != len(runs) or len(theirs) != len(base):
+        return None
+    return [math.log(mine[repeat] / theirs[repeat]) for repeat in common]
 
 
 def _centred(values: Sequence[float]) -> tuple[float, ...]:

@@ -31,9 +31,10 @@ class BenchPoint(Frozen):
     Args:
         concurrency: closed-loop clients; with Poisson arrivals the mean running batch, rounded.
         tok_s: output tokens per second, in the steady window where the source has one.
-        repeat: from 1; unique within (tier, label, setup, concurrency).
-        block: interleaving block (A B B A): runs of one block are compared with each other, which
-            takes slow drift out.  None where runs were not interleaved.
+        repeat: from 1, in order of time; unique within (tier, label, setup, concurrency).  Runs of
+            the same number on two tiers are compared with each other, which takes slow drift out
+            if they were interleaved: A B B A gives A1 B1 B2 A2.
+        block: number of the interleaving block; None where runs were not interleaved.
         accept_length: tokens per verify step and request, bonus token included.
         cap: effective ``max_running_requests``.
         off_kind: how ``off`` ran; only for that tier.
