@@ -118,13 +118,14 @@ class Job:
             Load(clients) for clients in sorted(request.concurrency)
         ]
         varied = request.prompts.partition(":")[0] in ("sharegpt", "lengths")
+        plan = make_plan(tiers, loads, request.repeats, request.budget_s, request.window_s)
         sweep = Sweep(
             subjects=dict.fromkeys(tiers, subject),
-            plan=make_plan(tiers, loads, request.repeats, request.budget_s, request.window_s),
+            plan=plan,
             budget_s=request.budget_s,
             clock=self._clock,
             changed=self._changed,
-            chooser=chooser(loads),
+            chooser=chooser(tiers, loads, plan.window_s),
             allow_traffic=request.allow_traffic,
             lengths=(None, None) if varied else (request.input_len, request.output_len),
         )

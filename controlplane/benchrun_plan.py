@@ -90,14 +90,3 @@ def interleaved(tiers: Sequence[str], loads: Sequence[Load], passes: int) -> Ite
             order = tiers if one % 2 == 0 else tuple(reversed(tiers))
             for tier in order:
                 yield Run(tier, load, one + 1, place * MOST_REPEATS + one)
-
-
-def further(
-    tiers: Sequence[str], load: Load, done: Sequence[Run], loads: Sequence[Load]
-) -> tuple[Run, ...]:
-    """One more pass at ``load``, the other way round than its last one."""
-    passes = [run for run in done if run.load == load]
-    repeat = max((run.repeat for run in passes), default=0) + 1
-    place = loads.index(load)
-    order = tuple(tiers) if repeat % 2 else tuple(reversed(tiers))
-    return tuple(Run(tier, load, repeat, place * MOST_REPEATS + repeat - 1) for tier in order)

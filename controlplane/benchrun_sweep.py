@@ -13,7 +13,8 @@ from typing import Protocol
 
 from controlplane.bench_records import BenchPoint
 from controlplane.benchrun_flow import FlowProcess
-from controlplane.benchrun_plan import Plan, Run, cost_s, further
+from controlplane.benchrun_plan import Plan, Run, cost_s
+from controlplane.benchrun_refine import Chooser
 from controlplane.benchrun_window import Load, Window, foreign, measured
 from controlplane.clock import Clock
 from store.observations import EngineFacts, Sample
@@ -63,10 +64,6 @@ class Subject(Protocol):
     def look(self) -> None:
         """Poll now."""
         ...
-
-
-Chooser = Callable[[Sequence[BenchPoint]], Load | None]
-"""Where a further pass tells most; None if nowhere."""
 
 
 @dataclass
@@ -137,15 +134,12 @@ class Sweep:
         await self._refine()
 
     async def _refine(self) -> None:
-        loads = list(dict.fromkeys(run.load for run in self.plan.runs))
-        tiers = list(dict.fromkeys(run.tier for run in self.plan.runs))
-        while (load := self.chooser(self.points)) is not None:
-            runs = further(tiers, load, self._done, loads)
-            if cost_s(runs, self.plan.window_s, self._load) > self._left_s():
+        while (more := self.chooser(self.points, self._done, self._left_s())) is not None:
+            if cost_s(more.runs, self.plan.window_s, self._load) > self._left_s():
                 return
-            self.progress.total += len(runs)
-            for run in runs:
-                await self._measure(run)
+            self.progress.total += len(more.runs)
+            for run in more.runs:
+                await self._measure(run, more.reason)
 
     async def _warm_up(self) -> None:
         """A short load on every tier, unmeasured: the first requests compile and cache."""
@@ -155,8 +149,9 @@ class Sweep:
             await self._prepare(Run(tier, load, 0, 0))
             await asyncio.sleep(SETTLE_S)
 
-    async def _measure(self, run: Run) -> None:
-        self._say(f"{run.tier} at {run.load.words}, repeat {run.repeat}")
+    async def _measure(self, run: Run, why: str = "") -> None:
+        phase = f"{run.tier} at {run.load.words}, repeat {run.repeat}"
+        self._say(f"{phase} ({why})" if why else phase)
         for attempt in range(RETRIES + 1):
             went_away = await self._prepare(run)
             point = None if went_away else await self._window(run)
