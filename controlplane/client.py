@@ -17,6 +17,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from controlplane.client_benchmarks import BenchmarkCalls
 from controlplane.messages import (
     About,
     EngineStatus,
@@ -68,7 +69,7 @@ class NotConfirmedError(ControlPlaneError):
     """What was asked for is in force, but the engine did not confirm it in time."""
 
 
-class ControlPlaneClient:
+class ControlPlaneClient(BenchmarkCalls):
     """Talks to one control plane; an async context manager.
 
     Args:
@@ -250,6 +251,24 @@ class ControlPlaneClient:
                     async for event in events:
                         if event.event == "tick":
                             yield self._read(Tick, event.data)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        except httpx_sse.SSEError as error:
+            raise UnreachableError(f"{self.url} sends no event stream: {error}") from error
+
+    async def _server_sent(self, path: str) -> AsyncGenerator[tuple[str, str], None]:
+        """The (event, data) pairs of a stream that ends."""
+        import httpx_sse
+
+        limits = httpx.Timeout(self._timeout_s, read=STREAM_SILENCE_S)
+        try:
+            async with httpx_sse.aconnect_sse(self._http, "GET", path, timeout=limits) as source:
+                if source.response.status_code != 200:
+                    await source.response.aread()
+                    self._raise_for(source.response)
+                async with aclosing(source.aiter_sse()) as events:
+                    async for event in events:
+                        yield event.event, event.data
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
         except httpx_sse.SSEError as error:

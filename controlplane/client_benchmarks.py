@@ -1,0 +1,104 @@
+"""The benchmark calls of ``ControlPlaneClient``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from controlplane.bench_findings import Analysis
+from controlplane.bench_records import BenchFile
+from controlplane.benchrun_messages import BenchRequest, BenchStatus, CancelRequest
+from controlplane.messages import PolicyRequest
+from store.policies import PolicyConfig
+
+START_S = 40.0
+"""Seconds a start may take: the engine is watched for traffic, and tried."""
+CANCEL_S = 20.0
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Item = TypeVar("_Item")
+
+
+class BenchmarkCalls:
+    """Start, watch, cancel and read benchmarks; set the policy they lead to."""
+
+    async def benchmarks(self, engine_id: str) -> list[BenchStatus]:
+        """The engine's benchmarks with its present setup, newest first."""
+        return self._read_list(BenchStatus, await self._request("GET", _path(engine_id)))
+
+    async def benchmark(self, engine_id: str, benchmark: str) -> BenchStatus:
+        """One benchmark."""
+        answer = await self._request("GET", _path(engine_id, benchmark))
+        return self._read(BenchStatus, answer)
+
+    async def start_benchmark(self, engine_id: str, request: BenchRequest) -> BenchStatus:
+        """Begin one."""
+        answer = await self._request("POST", _path(engine_id), body=request, timeout_s=START_S)
+        return self._read(BenchStatus, answer)
+
+    async def cancel_benchmark(
+        self, engine_id: str, benchmark: str, request: CancelRequest
+    ) -> BenchStatus:
+        """End one now; the engine is released when this returns."""
+        path = _path(engine_id, benchmark)
+        answer = await self._request("DELETE", path, body=request, timeout_s=CANCEL_S)
+        return self._read(BenchStatus, answer)
+
+    async def benchmark_file(self, engine_id: str, benchmark: str) -> BenchFile:
+        """Its results file."""
+        answer = await self._request("GET", _path(engine_id, benchmark, "file"))
+        return self._read(BenchFile, answer)
+
+    async def benchmark_analysis(self, engine_id: str, benchmark: str) -> Analysis:
+        """What follows from it."""
+        answer = await self._request("GET", _path(engine_id, benchmark, "analysis"))
+        return self._read(Analysis, answer)
+
+    async def benchmark_progress(
+        self, engine_id: str, benchmark: str
+    ) -> AsyncGenerator[BenchStatus, None]:
+        """Its status after each change; the last one is how it ended.
+
+        Raises:
+            UnreachableError: the stream broke; the benchmark may go on.
+        """
+        stream = self._server_sent(_path(engine_id, benchmark, "events"))
+        async with aclosing(stream) as events:
+            async for _, data in events:
+                yield self._read(BenchStatus, data)
+
+    async def set_policy(self, engine_id: str, request: PolicyRequest) -> PolicyConfig:
+        """Make a new policy version."""
+        path = f"/v1/engines/{quote(engine_id, safe='')}/policy"
+        return self._read(PolicyConfig, await self._request("PUT", path, body=request))
+
+    # What the client itself provides.
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: BaseModel | None = None,
+        query: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        raise NotImplementedError
+
+    def _server_sent(self, path: str) -> AsyncGenerator[tuple[str, str], None]:
+        raise NotImplementedError
+
+    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
+        raise NotImplementedError
+
+    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
+        raise NotImplementedError
+
+
+def _path(engine_id: str, *more: str) -> str:
+    parts = [quote(part, safe="") for part in (engine_id, "benchmarks", *more)]
+    return "/".join(["/v1/engines", *parts])
