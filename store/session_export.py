@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ from store.records import (
     EngineRecord,
     InputKind,
     SessionRecord,
+    Tick,
 )
 from store.session_reader import LAST, SessionFile
 from store.session_redact import Redactor, names_of
@@ -112,7 +113,7 @@ def export(
                 writer.add_record(_redacted(record, redactor))
             for scrape in store.scrapes(wanted.engine_id, first, wanted.last_seq):
                 writer.add_scrape(_redacted(scrape, redactor))
-            writer.finish(skipped=str(counts[1]))
+            writer.set_meta("skipped", str(counts[1]))
         part.rename(path)
     finally:
         part.unlink(missing_ok=True)
@@ -241,25 +242,28 @@ def bring_in(store: Store, session: SessionFile, engine_id: str) -> Exported:
     name = session.meta.get("name") or session.path.stem
     engine = session.engine()
     known = EngineRecord(engine_id=engine_id, url="", added_utc_ms=0) if engine is None else engine
-    store.write([known.model_copy(update={"engine_id": engine_id})]).result()
-    total = 0
+    store.write([_moved(known, engine_id)]).result()
+    total, begun = 0, 0
     for page in _pages(session, engine_id):
+        begun = begun or page[0].observation.at_utc_ms
         total += len(page)
         store.write(page).result()
+    rest: list[Record] = [_moved(one, engine_id) for one in session.decisions()]
+    rest += [_moved(one, engine_id) for one in session.switches()]
+    rest += [_moved(one, engine_id) for one in session.markers()]
+    rest += [_moved(one, engine_id) for one in session.policies()]
+    rest += [_moved(one, engine_id) for one in session.scrapes()]
+    rest += [
+        _moved(one, engine_id).model_copy(update={"body": _renamed_json(one.body, engine_id)})
+        for one in session.inputs()
+    ]
     first, last = session.first_seq or 0, session.last_seq or 0
-    fresh = {"engine_id": engine_id, "id": 0}
-    rest: list[Record] = [one.model_copy(update=fresh) for one in session.decisions()]
-    rest += [one.model_copy(update=fresh) for one in session.switches()]
-    rest += [one.model_copy(update=fresh) for one in session.markers()]
-    rest += [one.model_copy(update={"engine_id": engine_id}) for one in session.policies()]
-    rest += [one.model_copy(update={"engine_id": engine_id}) for one in session.scrapes()]
-    rest += [one.model_copy(update=fresh) for one in session.inputs()]
-    begun = session.tick(first)
     rest.append(
         SessionRecord(
             engine_id=engine_id,
             name=name,
-            started_utc_ms=0 if begun is None else begun.observation.at_utc_ms,
+            started_utc_ms=begun,
+            ended_utc_ms=begun,
             first_seq=first,
             last_seq=last,
         )
@@ -269,13 +273,38 @@ def bring_in(store: Store, session: SessionFile, engine_id: str) -> Exported:
     return Exported(total, session.unreadable, first, last)
 
 
-def _pages(session: SessionFile, engine_id: str) -> Iterable[list[Record]]:
-    page: list[Record] = []
+def _pages(session: SessionFile, engine_id: str) -> Iterable[list[Tick]]:
+    page: list[Tick] = []
     for seq, at_utc_ms, is_gap, text in session.texts():
-        tick = tick_of(text, row_id=0, seq=seq, at_utc_ms=at_utc_ms, is_gap=is_gap)
-        page.append(tick.model_copy(update={"engine_id": engine_id}))
+        moved = _renamed_json(text.decode(), engine_id).encode()
+        page.append(tick_of(moved, row_id=0, seq=seq, at_utc_ms=at_utc_ms, is_gap=is_gap))
         if len(page) == PAGE:
             yield page
             page = []
     if page:
         yield page
+
+
+def _moved(record: _Model, engine_id: str) -> _Model:
+    """The record under another engine, as a new one."""
+    body = _renamed(record.model_dump(mode="json"), engine_id)
+    if "id" in type(record).model_fields:
+        body["id"] = 0
+    return type(record).model_validate(body)
+
+
+def _renamed_json(body: str, engine_id: str) -> str:
+    renamed = _renamed(json.loads(body), engine_id)
+    return json.dumps(renamed, ensure_ascii=False, separators=(",", ":"))
+
+
+def _renamed(value: Any, engine_id: str) -> Any:
+    """JSON in which every ``engine_id`` is this one: the controller writes its own into ticks."""
+    if isinstance(value, dict):
+        return {
+            key: engine_id if key == "engine_id" else _renamed(one, engine_id)
+            for key, one in value.items()
+        }
+    if isinstance(value, list):
+        return [_renamed(one, engine_id) for one in value]
+    return value

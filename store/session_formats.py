@@ -19,7 +19,7 @@ from store.tick_codec import tick_of
 
 
 def write_jsonl(session: SessionFile, path: Path) -> int:
-    """One object per line, ``{"kind": ..., ...record}``; returns the number of lines.
+    """One object per line, ``{"kind": ..., "record": ...}``; returns the number of lines.
 
     The first is ``meta``; ticks come in order, then the other records by kind.
     """
@@ -28,7 +28,7 @@ def write_jsonl(session: SessionFile, path: Path) -> int:
 
         def put(kind: str, body: Mapping[str, Any]) -> None:
             nonlocal lines
-            out.write(json.dumps({"kind": kind, **body}, ensure_ascii=False) + "\n")
+            out.write(json.dumps({"kind": kind, "record": body}, ensure_ascii=False) + "\n")
             lines += 1
 
         put("meta", session.meta)
@@ -47,7 +47,6 @@ def write_jsonl(session: SessionFile, path: Path) -> int:
             for record in records:
                 body = record.model_dump(mode="json")
                 if kind == "input":
-                    body["input"] = body.pop("kind")
                     body["body"] = json.loads(body["body"])
                 put(kind, body)
     return lines

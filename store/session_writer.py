@@ -74,6 +74,7 @@ class SessionWriter:
         self._db = connection
         self._max_bytes = max_bytes
         self._open = False
+        self._closed = False
         self._last_seq: int | None = None
         self._template: tuple[int, bytes] | None = None
         self._template_uses = 0
@@ -224,11 +225,12 @@ class SessionWriter:
         pages = self._db.execute("PRAGMA page_count").fetchone()[0]
         return int(pages) * int(self._db.execute("PRAGMA page_size").fetchone()[0])
 
-    def finish(self, **meta: str) -> None:
+    def finish(self) -> None:
         """Note that the recording is complete and make it one file without a log beside it."""
+        if self._closed:
+            return
         self._end_block()
-        for key, value in {"complete": "1", **meta}.items():
-            self.set_meta(key, value)
+        self.set_meta("complete", "1")
         with contextlib.suppress(SessionFull):
             self.commit()
         with _told(self.path):
@@ -237,6 +239,7 @@ class SessionWriter:
 
     def close(self) -> None:
         """Close as it is; what was not committed is not in the file."""
+        self._closed = True
         self._db.close()
 
     def _do(self, statement: str, *values: object) -> int:
