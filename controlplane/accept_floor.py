@@ -51,9 +51,9 @@ class FloorStep(NamedTuple):
 
 def floor_step(state: PolicyState, load: int, accept: AcceptEvidence, now: int) -> FloorStep:
     """One tier busier after a failed floor, one tier quieter for a trial that is due."""
-    if accept.failed and state.guard is None:
+    if accept.failed:
         return FloorStep(state.want + 1, retreat=True, probe=False)
-    due = state.floor > load and state.guard is None and not state.probing
+    due = state.floor > load and not state.probing
     if due and now >= state.probe_at_ms:
         return FloorStep(state.floor - 1, retreat=False, probe=True)
     return FloorStep(state.floor, retreat=False, probe=False)

@@ -78,7 +78,7 @@ def with_override(
     state = replace(state, time=replace(state.time, clock=clock))
     before = state.granted
     if override is not None:
-        granted = grant(before, override, clock)
+        granted = grant(before, override, clock.now_ms, at_utc_ms)
         # A person acts: an earlier failure to apply something does not delay it.
         obedience = replace(state.obedience, failed=None, retry_ms=NEVER)
         return replace(state, granted=granted, released=None, cause=None, obedience=obedience)
@@ -244,7 +244,7 @@ def _restarted(
 ) -> tuple[ControllerState, tuple[Decision, ...]]:
     """Everything measured on the old start of the engine is void; what was wanted is not."""
     obedience, settled = after_restart(state.obedience, sample.at_utc_ms)
-    policy = replace(state.policy, up_since=(), down_since=(), low_ms=0, ok_ms=0)
+    policy = replace(state.policy, low_ms=0, ok_ms=0)
     cause = (Reason.RESTART, "the engine restarted")
     return replace(state, obedience=obedience, policy=policy, cause=cause), settled
 

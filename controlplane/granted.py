@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from controlplane.timeline import Clock
 from store.observations import Sample
 from store.records import Override
 
@@ -31,8 +30,8 @@ class Granted:
         return max(self.ends_ms - now_ms, 0)
 
 
-def grant(before: Granted | None, override: Override, clock: Clock) -> Granted:
-    """``override`` in force from ``clock`` on.
+def grant(before: Granted | None, override: Override, now_ms: int, at_utc_ms: int) -> Granted:
+    """``override`` in force from ``now_ms`` on, which is ``at_utc_ms`` by the wall clock.
 
     A changed version of the override in force (same id) moves its end by the difference of the two
     grants, so a wall clock that was stepped meanwhile does not matter.  Any other one has what UTC
@@ -42,8 +41,8 @@ def grant(before: Granted | None, override: Override, clock: Clock) -> Granted:
         more = round((override.granted_s - before.override.granted_s) * 1000)
         return Granted(override, before.ends_ms + more, before.doubtful)
     granted_ms = int(override.granted_s * 1000)
-    left = min(override.expires_utc_ms - clock.utc_ms, granted_ms)
-    return Granted(override, clock.now_ms + left, clock.utc_ms < override.created_utc_ms)
+    left = min(override.expires_utc_ms - at_utc_ms, granted_ms)
+    return Granted(override, now_ms + left, at_utc_ms < override.created_utc_ms)
 
 
 def _same(one: Override, other: Override) -> bool:

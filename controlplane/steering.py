@@ -145,13 +145,12 @@ def _view(situation: Situation, load: int, *, adopt: bool) -> View:
     plan, sample, obedience = situation.plan, situation.sample, situation.obedience
     advance, kv = situation.advance, sample.kv
     tier = sample.engine_tier
-    # A window that ends while a change is under way says nothing about either tier.
+    # The first window after a change may still have steps of the tier before.
     clean = (
         sample.accept_length is not None
         and advance.verified
         and sample.accept_tier == tier
         and sample.accept_requests >= plan.accept_min_requests
-        and obedience.pending is None
         and obedience.confirmed_ms < situation.now_ms
     )
     granted = situation.granted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from controlplane.controller import initial, step
@@ -142,6 +144,7 @@ def test_going_to_shadow_drops_a_decision_on_its_way() -> None:
     assert tick.decisions[0].outcome is Outcome.SUPERSEDED
     assert "shadow" in tick.decisions[0].message
     assert tick.pending is None
+    assert (tick.desired, tick.desired_mode) == (None, None)
 
 
 def test_an_unmeasured_engine_in_shadow_is_told_to_be_unmeasured() -> None:
@@ -283,6 +286,76 @@ def test_an_engine_that_does_not_tell_its_load_is_left_alone() -> None:
     assert script.decisions == {}
 
 
+def test_a_change_by_the_engine_is_not_acted_on_while_the_numbers_are_old() -> None:
+    script = Script(config(stale_after_s=2.0, lease_s=300.0))
+    script.see(1)
+    for _ in range(6):
+        script.see(1, fresh=False)
+    script.move(OFF, SwitchReason.KV_SHORT)
+    assert script.see(1, fresh=False).decisions == ()
+    assert script.see(1).decisions[0].to_tier == "s3k1d4"
+
+
+def test_ranks_that_are_not_seen_for_a_moment_are_no_change() -> None:
+    script = Script()
+    script.see(1)
+    script.see(1)
+    hidden = (RankTier(dp_rank=0, tp_rank=0, tier=None),)
+    tick = script.see(1, engine_tier=None, applied=hidden)
+    assert (tick.confirmed, tick.decisions, tick.alarms) == (None, (), ())
+    assert script.see(1).confirmed == "s3k1d4"
+    assert script.decisions == {}
+
+
+# -- accept length ----------------------------------------------------------------------------
+
+POOR: dict[str, Any] = {"accept_length": 1.2, "accept_tier": "s3k1d4", "accept_requests": 90}
+
+
+def with_floor() -> Script:
+    return Script(config(two_tiers(min_accept_length={"s3k1d4": 1.8}, accept_hold_s=5.0)))
+
+
+def test_a_poor_window_of_the_confirmed_tier_leads_to_the_next_busier_one() -> None:
+    script = with_floor()
+    for _ in range(14):
+        script.see(4, **POOR)
+    assert script.switched == [("s3k1d4", OFF)]
+    assert script.decisions[max(script.decisions)].reason is Reason.ACCEPT_FLOOR
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"accept_requests": 63},
+        {"accept_tier": "s1k1d2"},
+        {"accept_length": None},
+        {"verify_steps": 10},
+        {"fresh": False},
+    ],
+)
+def test_a_window_that_is_small_foreign_missing_or_old_is_no_evidence(
+    changes: dict[str, Any],
+) -> None:
+    script = with_floor()
+    script.see(4, verify_steps=10)
+    for _ in range(40):
+        script.see(4, **(POOR | changes))
+    assert script.decisions == {}
+
+
+def test_the_window_of_the_sample_that_confirms_a_tier_is_not_counted() -> None:
+    script = with_floor()
+    script.see(1)
+    busy(script, 8)
+    while script.tier == OFF:
+        script.see(1)
+    script.see(1, **POOR)
+    assert script.state.policy.low_ms == 0
+    script.see(1, **POOR)
+    assert script.state.policy.low_ms > 0
+
+
 # -- rates ------------------------------------------------------------------------------------
 
 
@@ -351,6 +424,26 @@ def test_a_restarted_engine_gets_back_what_was_wanted_after_the_grace() -> None:
     tick = script.see(30)
     assert (tick.decisions[0].to_tier, tick.decisions[0].reason) == (OFF, Reason.RESTART)
     assert (script.commands[-1].epoch, script.commands[-1].generation) == (0, 1)
+    for _ in range(24):
+        script.see(2)
+    assert script.decisions[max(script.decisions)].reason is Reason.LOAD_DOWN
+
+
+def test_what_was_held_against_a_tier_before_a_restart_is_void_after_it() -> None:
+    policy = two_tiers(min_accept_length={"s3k1d4": 1.8}, accept_hold_s=5.0)
+    script = Script(config(policy))
+    poor: dict[str, Any] = {"accept_length": 1.2, "accept_tier": "s3k1d4", "accept_requests": 90}
+    script.see(4)
+    for _ in range(9):
+        script.see(4, **poor)
+    script.restart()
+    script.see(4)
+    for _ in range(10):
+        script.see(4, **poor)
+    assert script.decisions == {}
+    for _ in range(2):
+        script.see(4, **poor)
+    assert script.decisions[max(script.decisions)].reason is Reason.ACCEPT_FLOOR
 
 
 def test_a_restart_settles_the_decision_on_its_way() -> None:

@@ -233,6 +233,32 @@ def test_an_engine_that_keeps_changing_by_itself_is_asked_ever_more_rarely() -> 
     assert len(script.decisions) < 12
 
 
+def test_long_after_its_last_failure_an_engine_is_forgiven() -> None:
+    script = Script()
+    script.see(1)
+    script.see(1)
+    for _ in range(20):
+        script.move(OFF, SwitchReason.KV_SHORT)
+        script.see(1)
+    for _ in range(400):
+        script.see(1)
+    script.move(OFF, SwitchReason.KV_SHORT)
+    assert script.see(1).decisions[0].to_tier == "s3k1d4"
+
+
+def test_a_tier_that_comes_late_keeps_its_lease_though_the_next_try_was_far_off() -> None:
+    script = Script(config(command_timeout_s=1.0, retries=0, lease_s=10.0), obeys=False)
+    asked_off(script)
+    for _ in range(140):
+        script.see(30)
+    script.take(script.commands[-1])
+    script.obeys = True
+    for _ in range(100):
+        script.see(30)
+    assert script.tier == OFF
+    assert all(entry.reason is not SwitchReason.LEASE_END for entry in script.switches)
+
+
 def test_the_end_of_a_lease_during_a_gap_is_repaired_with_one_command() -> None:
     script = Script(config(lease_s=10.0), launch="s3k1d4")
     asked_off(script)

@@ -147,6 +147,41 @@ def test_another_override_replaces_the_one_in_force() -> None:
     assert script.see(1).confirmed == "s3k1d4"
 
 
+def test_an_engine_whose_lease_ends_a_moment_earlier_is_not_asked_again() -> None:
+    script = started()
+    script.person(override(Mode.OFF, length_s=10.0, at_utc_ms=script.utc_ms))
+    script.see(1)
+    script.see(1)
+    sent = len(script.commands)
+    tick = script.see(1, after_ms=8_999)
+    assert script.tier == "s3k1d4"
+    assert tick.override_left_s == 0.001
+    assert (tick.decisions, tick.alarms) == ((), ())
+    assert len(script.commands) == sent
+
+
+def test_an_engine_whose_lease_runs_wrong_gets_the_right_one() -> None:
+    script = started()
+    script.person(override(Mode.OFF, length_s=60.0, at_utc_ms=script.utc_ms))
+    for _ in range(10):
+        script.see(1)
+    assert script.lease_ms is not None
+    script.lease_ms += 30_000
+    script.see(1)
+    assert script.commands[-1].lease_s == pytest.approx(54.5, abs=0.01)
+
+
+def test_extending_an_override_that_was_not_applied_tries_it_again_at_once() -> None:
+    script = started(Script(config(command_timeout_s=0.5, retries=0), obeys=False))
+    first = override(Mode.OFF, at_utc_ms=script.utc_ms)
+    script.person(first)
+    for _ in range(3):
+        script.see(1)
+    assert script.state.obedience.pending is None
+    script.person(first.model_copy(update={"granted_s": 90.0}))
+    assert script.see(1, after_ms=100).decisions[0].outcome is Outcome.REQUESTED
+
+
 def test_a_new_override_does_not_wait_for_an_earlier_failure() -> None:
     script = started(Script(config(command_timeout_s=0.5, retries=0), obeys=False))
     script.person(override(Mode.OFF, at_utc_ms=script.utc_ms))
@@ -246,11 +281,29 @@ def test_a_guard_acts_during_an_override_that_keeps_guards_and_is_recorded_as_su
     assert tick.decisions[0].clauses[0].value == 0.95
     assert tick.override is not None
     assert script.see(4, kv=FULL).confirmed == OFF
-    for _ in range(20):
+    # The guard stays for the dwell at least, however fast the slots come free.
+    for _ in range(8):
+        assert script.see(4).confirmed == OFF
+    for _ in range(12):
         tick = script.see(4)
     assert tick.confirmed == "s3k1d4"
     assert tick.verdict.reason is Reason.OVERRIDE
     assert script.switched == [("s3k1d4", OFF), (OFF, "s3k1d4")]
+
+
+def test_a_guard_lets_an_override_return_only_when_its_reserve_fits() -> None:
+    script = started()
+    script.person(override(Mode.ON, tier="s3k1d4", length_s=600.0, at_utc_ms=script.utc_ms))
+    script.see(1_000)
+    script.see(1_000, kv=FULL)
+    # 8 slots per request for s3k1d4: 1 000 requests take 8 % of the slots.
+    nearly = KvNumbers(capacity=100_000, committed=79_000, evictable=0, reserve=0)
+    for _ in range(40):
+        script.see(1_000, kv=nearly)
+    assert script.tier == OFF
+    for _ in range(40):
+        script.see(800, kv=nearly)
+    assert script.tier == "s3k1d4"
 
 
 def test_no_guard_acts_during_an_override_that_suspends_them() -> None:
@@ -317,6 +370,21 @@ def test_the_engines_own_lease_bounds_an_override_that_utc_says_nothing_about() 
     assert script.see(1).override_left_s == 19.5
 
 
+def test_a_clock_that_went_back_over_a_restart_is_bounded_by_the_engines_lease() -> None:
+    script = started()
+    script.person(override(Mode.OFF, length_s=60.0, at_utc_ms=script.utc_ms))
+    script.see(1)
+    script.see(1)
+    # The engine has counted 40 s that UTC, stepped back meanwhile, knows nothing of.
+    assert script.lease_ms is not None
+    script.lease_ms -= 40_000
+    script.clock_id, script.mono_ms = "clock-2", 5
+    script.utc_ms -= 3_600_000
+    tick = script.see(1)
+    assert tick.override_left_s is not None
+    assert tick.override_left_s <= 18.5
+
+
 @given(
     steps=st.lists(
         st.tuples(
@@ -343,7 +411,7 @@ def test_the_granted_length_is_never_exceeded_and_the_end_always_told(
             script.utc_ms += 3_600_000 if ms % 2 else -3_600_000
         elif kind == "clock":
             # Another clock: only UTC tells how long it has been, so it runs on unbroken here.
-            script.clock_id, script.mono_ms = f"clock-{since_ms}", ms * 7
+            script.clock_id, script.mono_ms = f"after-{since_ms}", ms * 7
         elif kind == "restart":
             script.restart(f"boot-{since_ms}")
         elif kind == "stance":

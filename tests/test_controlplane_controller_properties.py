@@ -70,7 +70,8 @@ class Story(Script):
             config(POLICY, engine=facts(*TIERS), command_timeout_s=1.0, lease_s=10.0),
             explain=explain,
         )
-        self.load, self.kv, self.accept, self.retractions, self.boots = 1, 0.2, None, 0, 1
+        self.load, self.kv, self.retractions, self.boots = 1, 0.2, 0, 1
+        self.accept: float | None = None
         self.deaf = self.overrides = 0
         self.released = False
         self.seen: list[Seen] = []

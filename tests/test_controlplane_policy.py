@@ -207,6 +207,18 @@ def test_a_load_that_alternates_around_up_at_every_sample_switches_at_most_once(
     assert len(walk.changes) <= 1
 
 
+def test_a_load_peak_inside_the_dwell_is_forgotten_when_it_is_over() -> None:
+    walk = Walk(two_tiers(min_dwell_s=60.0))
+    walk.confirmed = OFF
+    walk.go(1)
+    walk.until(5_000, load=1)
+    assert walk.tier == "s3k1d4"
+    walk.until(10_000, load=30)
+    assert walk.choice.gate is Gate.DWELL
+    walk.until(120_000, load=20)
+    assert walk.tier == "s3k1d4"
+
+
 @given(
     loads=st.lists(st.integers(17, 23), min_size=10, max_size=200),
     start=st.sampled_from([1, 40]),
@@ -297,6 +309,15 @@ def test_one_good_window_clears_what_was_held_against_the_tier() -> None:
     assert walk.changes == []
 
 
+def test_the_floors_hold_is_time_and_not_a_number_of_samples() -> None:
+    walk = Walk(FLOOR, every_ms=2_000)
+    walk.go(4)
+    poor(walk, 10)
+    assert walk.changes == []
+    poor(walk, 2)
+    assert walk.tier == OFF
+
+
 def test_time_without_evidence_neither_counts_nor_clears() -> None:
     walk = Walk(FLOOR)
     walk.go(4)
@@ -381,6 +402,30 @@ def test_an_idle_engine_on_trial_is_not_judged() -> None:
     assert (walk.tier, walk.state.probing) == ("s3k1d4", True)
     walk.until(600_000, load=0)
     assert (walk.tier, walk.state.probing) == ("s3k1d4", True)
+
+
+def test_a_trial_is_not_passed_by_running_another_tier() -> None:
+    walk = Walk(FLOOR)
+    walk.go(4)
+    poor(walk, 11)
+    walk.until(70_000, load=0)
+    walk.until(20_000, load=60)
+    assert (walk.tier, walk.state.probing) == (OFF, True)
+    walk.until(20_000, load=4)
+    poor(walk, 11)
+    assert walk.state.probe_gap_ms == 120_000
+
+
+def test_one_trial_goes_on_before_the_next_quieter_tier_is_tried() -> None:
+    policy = THREE.model_copy(update={"min_accept_length": {"s3k1d4": 1.8, "s1k1d2": 1.4}})
+    walk = Walk(policy)
+    walk.go(4)
+    poor(walk, 30)
+    assert walk.tier == OFF
+    while walk.tier == OFF:
+        walk.go(4)
+    walk.until(300_000, load=4)
+    assert (walk.tier, walk.state.probing) == ("s1k1d2", True)
 
 
 def test_busy_load_outranks_a_trial_that_is_due() -> None:
