@@ -11,7 +11,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from engine_patch.contract import JournalEntry, Mode, OnLeaseEnd
-from engine_patch.costs import StepCost
+from engine_patch.costs import ContextBand, StepCost
 from engine_patch.tier import OFF, Frozen, Thresholds, TierName
 from store.observations import EngineFacts, Observation
 from store.policies import PolicyConfig, Stance
@@ -345,14 +345,34 @@ class BenchmarkPoint(Frozen):
     detail: str = ""
 
 
+class CostOrigin(Frozen):
+    """One source of one cell of a cost table.
+
+    Args:
+        source: what measured it, for people.
+        at_utc_ms: when.
+        samples: decode steps it brought.
+        weight: its share of the cell after ageing, 0 to 1.
+    """
+
+    tier: TierName
+    bucket: int
+    band: ContextBand
+    source: str
+    at_utc_ms: int
+    samples: int
+    weight: float = Field(ge=0, le=1)
+
+
 class CostTable(Frozen):
-    """A step-cost table for one setup key."""
+    """A step-cost table for one setup key; ``origins`` says where each cell comes from."""
 
     id: int = 0
     setup_key: str
     source: str
     created_utc_ms: int
     costs: tuple[StepCost, ...]
+    origins: tuple[CostOrigin, ...] = ()
 
 
 class InputKind(StrEnum):
