@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from controlplane.cli import USAGE, run_override, run_serve, run_status
+from controlplane.cli import run_override, run_serve, run_status
+from controlplane.terminal import USAGE
 
 COMMANDS = {"serve": run_serve, "status": run_status, "override": run_override}
 
