@@ -143,12 +143,16 @@ def refusal(
 
 def measured(facts: EngineFacts, costs: tuple[StepCost, ...]) -> bool:
     """Whether the table covers this engine: two measured cells or more for every tier that
-    automation may pick."""
+    automation may pick.
+
+    A simulated engine takes its step times from the table itself, so its interpolated cells count.
+    """
     avoid = off_note(facts).worth is OffWorth.WORSE
     needed = [tier.name for tier in facts.tiers if not (avoid and tier.name == OFF)]
     cells = dict.fromkeys(needed, 0)
     for cost in costs:
-        if cost.measured and cost.samples > 0 and cost.tier in cells:
+        known = facts.simulated or (cost.measured and cost.samples > 0)
+        if known and cost.tier in cells:
             cells[cost.tier] += 1
     return bool(cells) and min(cells.values()) >= 2
 

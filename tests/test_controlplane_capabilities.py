@@ -195,6 +195,14 @@ def test_a_table_with_holes_is_no_measurement(costs: tuple[StepCost, ...]) -> No
     assert first_stance(facts(), costs) is Stance.SHADOW
 
 
+def test_a_simulated_engine_runs_on_its_table_interpolated_or_not() -> None:
+    interpolated = tuple(
+        item.model_copy(update={"measured": False, "samples": 0}) for item in cells("s3k1d4", OFF)
+    )
+    assert measured(facts(), interpolated) is False
+    assert measured(facts().model_copy(update={"simulated": True}), interpolated) is True
+
+
 def test_a_slow_off_need_not_be_measured_since_automation_never_picks_it() -> None:
     engine = facts("s3k1d4", "s1k1d2", OFF, off=OffKind.ONE_TOKEN_VERIFY)
     assert first_stance(engine, cells("s3k1d4", "s1k1d2")) is Stance.ACTIVE
