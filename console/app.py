@@ -70,6 +70,8 @@ class Console(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help", id="help", tooltip="This page"),
         Binding("q", "quit", "Quit", id="quit", tooltip="Leave; the loop goes on"),
+        # Textual binds it to a hint; whoever presses it wants to leave.
+        Binding("ctrl+c", "quit", show=False, priority=True),
     ]
     CHANGES: ClassVar[frozenset[str]] = frozenset({"override", "release", "extend", "stance"})
     """Actions that change something outside the console."""
@@ -108,15 +110,19 @@ class Console(App[None]):
 
     def follow(self, engine_id: str) -> None:
         """Show ``engine_id`` from now on."""
-        board = Board(engine_id)
-        for status in self.engines:
-            if status.engine.engine_id == engine_id:
-                board = with_status(board, status)
-        self.board = board
+        self.board = self.blank_board(engine_id)
         self._frozen, self._missed = None, 0
         self._rung.clear()
         self.start_feed(engine_id)
         self.redraw_soon()
+
+    def blank_board(self, engine_id: str) -> Board:
+        """A board that knows the engine and has seen no tick."""
+        board = Board(engine_id)
+        for status in self.engines:
+            if status.engine.engine_id == engine_id:
+                board = with_status(board, status)
+        return board
 
     def start_feed(self, engine_id: str) -> None:
         """Read the engine's ticks in place of those of the engine before."""
@@ -136,10 +142,11 @@ class Console(App[None]):
             return
         self.board = apply(board, message.tick)
         self._missed += 1
-        seen, facts, policy = message.tick.observation, board.facts, board.policy
-        restarted = isinstance(seen, Sample) and facts and seen.boot_id != facts.boot_id
-        changed = policy is not None and policy.version != message.tick.policy_version
-        if (restarted or changed or policy is None) and self._feed is not None:
+        seen, facts = message.tick.observation, board.facts
+        boot_id = None if facts is None else facts.boot_id
+        restarted = isinstance(seen, Sample) and seen.boot_id != boot_id
+        version = 0 if board.policy is None else board.policy.version
+        if (restarted or message.tick.policy_version != version) and self._feed is not None:
             self._feed.ask_status()
         self.redraw_soon()
 
@@ -153,8 +160,10 @@ class Console(App[None]):
 
     @on(HistoryArrived)
     def _history_arrived(self, message: HistoryArrived) -> None:
+        # From scratch: the numbering starts again when a control plane gets another store.
+        board = self.blank_board(message.engine_id)
         if self.board is not None and message.engine_id == self.board.engine_id:
-            self.board = seeded(self.board, message.ticks, message.decisions, message.switches)
+            self.board = seeded(board, message.ticks, message.decisions, message.switches)
             self.redraw_soon()
 
     @on(LinkChanged)

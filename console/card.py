@@ -118,6 +118,8 @@ def mode_words(scene: Scene) -> Line:
     words = line(Span(f"{sign} {tier_word(tier)}", role))
     if tier == OFF and off_kind(scene) is OffKind.ONE_TOKEN_VERIFY:
         words = line(words, Span(" (one-token verify)", Role.OFF))
+    if board.sample is None:
+        return words
     if fresh.stale:
         return line("last known ", words)
     if board.tick.tier_age_s is None:
@@ -187,7 +189,7 @@ def _unsettled(
 
 def _settled(tick: Tick, sample: Sample) -> tuple[tuple[str, ...], Role]:
     if tick.confirmed is None:
-        return (_ranks(sample),), Role.ALARM if _tiers_seen(sample) else Role.WARNING
+        return (_ranks(sample),), Role.ALARM if _torn(sample) else Role.WARNING
     ranks = len(sample.applied)
     agree = sum(rank.tier == tick.confirmed for rank in sample.applied)
     unseen = sum(rank.tier is None for rank in sample.applied)
@@ -205,12 +207,19 @@ def _tiers_seen(sample: Sample) -> Counter[str]:
     return Counter(rank.tier for rank in sample.applied if rank.tier is not None)
 
 
+def _torn(sample: Sample) -> bool:
+    """Whether the ranks of one replica differ: a fault, which replicas that differ are not."""
+    seen = {(rank.dp_rank, rank.tier) for rank in sample.applied if rank.tier is not None}
+    return len(seen) > len({dp_rank for dp_rank, _ in seen})
+
+
 def _ranks(sample: Sample) -> str:
     """``ranks differ: s3k1d4 on 1, off on 1``, or that none was observed."""
     seen = _tiers_seen(sample)
     if not seen:
         return "no rank observed"
-    return "ranks differ: " + ", ".join(f"{tier} on {count}" for tier, count in seen.items())
+    who = "ranks" if _torn(sample) else "replicas"
+    return f"{who} differ: " + ", ".join(f"{tier} on {count}" for tier, count in seen.items())
 
 
 def why_line(scene: Scene, cells: int) -> Line:

@@ -6,6 +6,7 @@ One feed runs per shown engine.  It posts what it reads and touches nothing else
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -20,9 +21,14 @@ from controlplane.client import (
     ControlPlaneError,
     UnreachableError,
 )
+from store.records import Tick
 
-HISTORY_TICKS = 300
+HISTORY_S = 130.0
+"""How far back ticks are read at first: what the trends show, and a little more."""
+HISTORY_TICKS = 600
 HISTORY_DECISIONS = 100
+MISSED_TICKS = 2000
+"""With more than so many missed, after a night asleep say, it begins anew and reads the newest."""
 RETRY_MAX_S = 5.0
 REFUSED_RETRY_S = 10.0
 """A refusal (a revoked token, say) is tried again slowly: somebody may repair it meanwhile."""
@@ -30,6 +36,8 @@ SILENT_POLLS = 20
 SILENT_LEAST_S = 10.0
 """A stream that brings nothing for this long is not trusted: polls that fail are ticks too."""
 STATUS_EVERY_S = 30.0
+STATUS_LEAST_S = 2.0
+"""Between two reads of the status, however often a tick hints at a change."""
 
 
 class Feed:
@@ -51,7 +59,7 @@ class Feed:
         self._engine_id = engine_id
         self._post = post
         self._clock = clock
-        self._last_id: int | None = None
+        self._last: Tick | None = None
         self._silent_s = SILENT_LEAST_S
         self._wait_s = RETRY_FIRST_S
         self._ask = asyncio.Event()
@@ -78,26 +86,31 @@ class Feed:
             await asyncio.sleep(wait_s)
 
     async def _catch_up(self) -> None:
-        """Read who answers and, at the first time, what was stored before."""
-        await self._status()
-        if self._last_id is not None:
+        """Read who answers, and what was stored before unless the stream can go on from there."""
+        newest, poll_s = await self._status()
+        if continues(self._last, newest):
             return
-        ticks = await self._client.ticks(self._engine_id, HISTORY_TICKS)
+        limit = min(HISTORY_TICKS, math.ceil(HISTORY_S / poll_s))
+        ticks = await self._client.ticks(self._engine_id, limit)
         decisions = await self._client.decisions(self._engine_id, HISTORY_DECISIONS)
         switches = await self._client.switches(self._engine_id, HISTORY_DECISIONS)
         # With the newest stored id the stream starts where the history ends: none is lost between.
-        self._last_id = max((tick.id for tick in ticks), default=0)
+        self._last = max(ticks, key=lambda tick: tick.id, default=None)
         self._post(HistoryArrived(self._engine_id, tuple(ticks), tuple(decisions), tuple(switches)))
 
-    async def _status(self) -> None:
+    async def _status(self) -> tuple[Tick | None, float]:
+        """Post who answers and the engines; the newest tick of ours and its poll period."""
         self._ask.clear()
         about = await self._client.about()
         self._clock.set(about.now_utc_ms)
         engines = tuple(await self._client.engines())
+        newest, poll_s = None, 1.0
         for status in engines:
             if status.engine.engine_id == self._engine_id:
-                self._silent_s = max(SILENT_LEAST_S, SILENT_POLLS * status.poll_s)
+                newest, poll_s = status.tick, status.poll_s
+                self._silent_s = max(SILENT_LEAST_S, SILENT_POLLS * poll_s)
         self._post(StatusArrived(about, engines))
+        return newest, poll_s
 
     async def _watch_status(self) -> None:
         while True:
@@ -107,6 +120,7 @@ class Feed:
             except TimeoutError:
                 pass
             await self._status()
+            await asyncio.sleep(STATUS_LEAST_S)
 
     async def _follow(self) -> None:
         def changed(error: ControlPlaneError | None) -> None:
@@ -115,20 +129,32 @@ class Feed:
                 raise error
             self._post(LinkChanged(Link(LinkState.LIVE)))
 
-        stream = self._client.events(self._engine_id, self._last_id, on_link=changed)
+        last_id = 0 if self._last is None else self._last.id
+        stream = self._client.events(self._engine_id, last_id, on_link=changed)
         loop = asyncio.get_running_loop()
         try:
             async with aclosing(stream), asyncio.timeout(self._silent_s) as limit:
                 async for tick in stream:
                     limit.reschedule(loop.time() + self._silent_s)
                     self._wait_s = RETRY_FIRST_S
-                    self._last_id = tick.id
+                    self._last = tick
                     self._post(TickArrived(tick))
+            raise UnreachableError(f"{self._client.url} ended the event stream")
         except TimeoutError:
             raise UnreachableError(
                 f"{self._client.url} is connected but sent no tick for {self._silent_s:.0f} s; "
                 "is the control plane hanging?"
             ) from None
+
+
+def continues(seen: Tick | None, newest: Tick | None) -> bool:
+    """Whether a stream can go on behind ``seen``: the same store, and not too much missed.
+
+    Row ids are shared by all engines of a control plane, so that counting takes the sequence.
+    """
+    if seen is None or newest is None or newest.id < seen.id:
+        return False
+    return 0 <= newest.observation.seq - seen.observation.seq <= MISSED_TICKS
 
 
 def _first(group: BaseExceptionGroup[ControlPlaneError]) -> ControlPlaneError:

@@ -85,6 +85,21 @@ def test_ranks_that_differ_are_counted_per_tier() -> None:
     assert "ranks differ: off on 1, s3k1d4 on 2" in rows(scene)[1]
 
 
+def test_replicas_that_differ_are_no_torn_ranks() -> None:
+    ranks = tuple(
+        RankTier(dp_rank=dp, tp_rank=tp, tier=tier)
+        for dp, tier in enumerate((OFF, DEEP))
+        for tp in range(2)
+    )
+    scene = shown(tick(sample(120, applied=ranks), None, desired=None))
+    assert "replicas differ: off on 2, s3k1d4 on 2" in rows(scene)[1]
+
+
+def test_an_engine_that_never_answered_has_no_last_known_mode() -> None:
+    text = rows(shown(tick(gap(120), None, desired=None)))[1]
+    assert "? UNKNOWN   nothing was read from the engine yet" in text
+
+
 def test_a_tier_that_no_rank_reports_is_not_confirmed() -> None:
     unseen = (RankTier(dp_rank=0, tp_rank=0, tier=None),)
     assert (

@@ -19,6 +19,8 @@ from console.feed import Feed
 from console.messages import HistoryArrived, LinkChanged, StatusArrived, TickArrived
 from console.scene import LinkState
 from controlplane.client import ControlPlaneClient
+from store.records import Tick
+from tests.console_story import sample, tick
 from tests.controlplane_rig import ENGINE, control_plane, deck, embedded_engine, settings_of
 
 
@@ -125,3 +127,24 @@ async def test_nobody_answering_is_said_with_the_moment_of_the_next_try(tmp_path
             waits.append(message.link.retry_at_ms)
         assert waits == sorted(waits)
         assert clock.now_ms() > 0
+
+
+@pytest.mark.parametrize(
+    ("seen", "newest", "goes_on"),
+    [
+        (None, 50, False),
+        (40, None, False),
+        (40, 50, True),
+        (40, 40, True),
+        (40, 39, False),
+        (40, 40 + feed_module.MISSED_TICKS, True),
+        (40, 41 + feed_module.MISSED_TICKS, False),
+    ],
+)
+def test_a_stream_goes_on_unless_the_store_is_another_or_too_much_was_missed(
+    seen: int | None, newest: int | None, goes_on: bool
+) -> None:
+    def at(number: int | None) -> Tick | None:
+        return None if number is None else tick(sample(0, seq=number), id=number)
+
+    assert feed_module.continues(at(seen), at(newest)) is goes_on

@@ -251,6 +251,29 @@ async def test_a_lost_control_plane_is_said_and_the_stream_goes_on_without_a_los
             assert len(board.history) == len([seq for seq in stored if seq <= newest])
 
 
+async def test_a_control_plane_with_another_store_is_followed_from_its_start(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path, engine.url)
+    async with control_plane(settings) as first, console(first) as (app, pilot):
+        await shown(pilot, lambda: app.board is not None and len(app.board.history) > 15)
+        port = int(first.url.rpartition(":")[2])
+        first.server.should_exit = True
+        await reads(pilot, "LOST !")
+        assert app.board is not None
+        before = app.board.history[-1].at_ms
+        await asyncio.sleep(0.2)
+        again = settings.model_copy(
+            update={
+                "listen": settings.listen.model_copy(update={"port": port}),
+                "database": str(tmp_path / "another.sqlite3"),
+            }
+        )
+        async with control_plane(again):
+            await reads(pilot, "LIVE ●", "engine confirms s3k1d4", seconds=15)
+            assert app.board.history[0].at_ms > before
+
+
 async def test_readonly_refuses_every_change_and_says_why(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
