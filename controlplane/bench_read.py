@@ -80,14 +80,18 @@ def text_of(path: Path) -> str:
         raise BenchFileError(f"{path}:{line}:{column}: no UTF-8 text") from error
 
 
-def json_rows(path: Path, text: str) -> list[dict[str, Any]]:
+def json_rows(path: Path, text: str, *, foreign: bool = False) -> list[dict[str, Any]]:
     """One JSON object, or one per line.
+
+    Args:
+        foreign: let NaN and Infinity pass, which other writers use outside measured figures.
 
     Raises:
         BenchFileError: with line and column of what is no JSON, or no object.
     """
+    constant = float if foreign else _no_constant
     try:
-        whole = json.loads(text, parse_constant=_no_constant)
+        whole = json.loads(text, parse_constant=constant)
     except _NotFiniteError as error:
         raise BenchFileError(f"{path}: {error}") from error
     except (json.JSONDecodeError, RecursionError) as error:
@@ -102,7 +106,7 @@ def json_rows(path: Path, text: str) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, parse_constant=_no_constant)
+            row = json.loads(line, parse_constant=constant)
         except _NotFiniteError as error:
             raise BenchFileError(f"{path}:{number}:1: {error}") from error
         except (json.JSONDecodeError, RecursionError) as error:
