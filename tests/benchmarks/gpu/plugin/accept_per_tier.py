@@ -1,0 +1,38 @@
+"""Test switch: simulated acceptance per tier, from one per-position model.
+
+SGLang's own switch (``SGLANG_SIMULATE_ACC_LEN``) gives every tier the same length.  With
+``ACCEPT_POSITIONS=0.544,0.544,0.544`` draft position i is accepted with that probability if all
+before it were, so a chain of n steps yields 1 + p1 + p1 p2 + ... tokens; ``ACCEPT_TREE=s2:2.36``
+names the mean of a tree by its steps, since a tree's gain is not a function of the chain's numbers.
+"""
+
+import os
+
+
+def _means() -> dict[int, float]:
+    means: dict[int, float] = {0: 1.0}
+    reached, total = 1.0, 1.0
+    for steps, p in enumerate(os.environ.get("ACCEPT_POSITIONS", "").split(","), 1):
+        reached *= float(p)
+        total += reached
+        means[steps] = total
+    for item in filter(None, os.environ.get("ACCEPT_TREE", "").split(",")):
+        steps, _, mean = item.partition(":")
+        means[int(steps.removeprefix("s"))] = float(mean)
+    return means
+
+
+def register() -> None:
+    """Replace the one mean by the active tier's."""
+    if not os.environ.get("ACCEPT_POSITIONS"):
+        return
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    means = _means()
+
+    def sample(original, simulate_acc_len, simulate_acc_method, max_len):  # type: ignore[no-untyped-def]
+        return original(means.get(max_len - 1, simulate_acc_len), simulate_acc_method, max_len)
+
+    HookRegistry.register(
+        "sglang.srt.speculative.spec_utils._sample_simulated_acc_len", sample, HookType.AROUND
+    )

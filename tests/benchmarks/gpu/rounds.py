@@ -1,0 +1,292 @@
+"""Measure a running SGLang server on a GPU: decode rounds, closed loops, switching, answers.
+
+Runs on the GPU machine beside the server, with aiohttp as its only need.  A round is one decode
+step of the whole batch.  Its time comes from windows of pure decode: every client's request runs,
+no prompt is prefilled, none ends; rounds are counted by the engine (``decode_steps`` of
+``GET /speculation``, or ``decode_moments`` of ``/v1/loads`` on a server without the plugin).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+PROMPT = 128
+
+
+class Server:
+    """One server: its address, and how its tier is set."""
+
+    def __init__(self, session: aiohttp.ClientSession, name: str, url: str) -> None:
+        self.session, self.name, self.url = session, name, url
+        self.generation = int(time.time())
+        self.random = random.Random(7)
+
+    async def get(self, path: str) -> Any:
+        async with self.session.get(self.url + path) as reply:
+            return await reply.json(content_type=None)
+
+    async def put(self, **body: Any) -> tuple[int, Any]:
+        self.generation += 1
+        body = {"holder": "bench", "epoch": 0, "generation": self.generation} | body
+        async with self.session.put(self.url + "/speculation", json=body) as reply:
+            return reply.status, await reply.json(content_type=None)
+
+    async def tier(self, name: str) -> float:
+        """Ask for a tier; returns seconds until every rank reports it."""
+        start = time.perf_counter()
+        mode = {"mode": "off"} if name == "off" else {"mode": "on", "tier": name}
+        status, answer = await self.put(**mode)
+        if status != 200:
+            raise RuntimeError(f"{self.name}: {name}: {status} {answer}")
+        while time.perf_counter() - start < 20:
+            state = await self.get("/speculation")
+            ranks = [rank for replica in state["replicas"] for rank in replica["ranks"]]
+            if all(rank["tier"] == name for rank in ranks if rank["observed"]):
+                return time.perf_counter() - start
+            await asyncio.sleep(0.002)
+        raise RuntimeError(f"{self.name}: {name} was not confirmed within 20 s")
+
+    async def generate(self, new_tokens: int, prompt: int = PROMPT) -> dict[str, Any]:
+        body = {
+            "input_ids": [self.random.randrange(1000, 30000) for _ in range(prompt)],
+            "sampling_params": {
+                "temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True,
+            },
+        }  # fmt: skip
+        async with self.session.post(self.url + "/generate", json=body) as reply:
+            answer = await reply.json()
+            if reply.status != 200:
+                raise RuntimeError(f"{reply.status} {answer}")
+            meta: dict[str, Any] = answer["meta_info"]
+            return meta
+
+    async def count(self, patched: bool) -> tuple[float, int, int]:
+        """(moment, decode rounds so far, running requests)."""
+        if patched:
+            state = (await self.get("/speculation"))["replicas"]
+            when = time.perf_counter() - max(r["age_ms"] for r in state) / 1000
+            return when, sum(r["decode_steps"] for r in state), sum(r["running"] for r in state)
+        load = (await self.get("/v1/loads?include=all"))["loads"][0]
+        moments = load.get("decode_moments") or [0]
+        return load["timestamp"], int(moments[0]), load["num_running_reqs"]
+
+
+async def rounds(
+    server: Server, clients: int, patched: bool, seconds: float, tokens_per_round: float
+) -> dict[str, Any]:
+    """Round time at a constant batch, from the longest window in which all clients run."""
+    guess_ms = 6 + clients / 16
+    tokens = int(min(1400, max(48, (seconds + 0.6) * 1000 / guess_ms * tokens_per_round)))
+    jobs = [asyncio.create_task(server.generate(tokens)) for _ in range(clients)]
+    points: list[tuple[float, int]] = []
+    while not any(job.done() for job in jobs):
+        moment, steps, running = await server.count(patched)
+        if running == clients and (not points or steps > points[-1][1]):
+            points.append((moment, steps))
+        await asyncio.sleep(0.02)
+    metas = await asyncio.gather(*jobs)
+    # The first numbers may still stand beside a prefill; the last ones beside an end.
+    points = points[2:-1]
+    if len(points) < 4:
+        return {"clients": clients, "round_ms": None, "points": len(points)}
+    pieces = [(b[0] - a[0]) * 1000 / (b[1] - a[1]) for a, b in itertools.pairwise(points)]
+    whole = (points[-1][0] - points[0][0]) * 1000 / (points[-1][1] - points[0][1])
+    accept = [m["spec_accept_length"] for m in metas if m.get("spec_accept_length")]
+    return {
+        "clients": clients,
+        "round_ms": round(whole, 4),
+        "round_ms_median": round(statistics.median(pieces), 4),
+        "rounds": points[-1][1] - points[0][1],
+        "accept_length": round(statistics.mean(accept), 4) if accept else None,
+    }
+
+
+async def closed_loop(
+    server: Server, clients: int, requests: int, new_tokens: int = 256
+) -> dict[str, Any]:
+    """Output tokens per second of a fixed amount of work, ramp and prefill included."""
+    left = iter(range(requests))
+
+    async def client() -> int:
+        done = 0
+        for _ in left:
+            done += (await server.generate(new_tokens))["completion_tokens"]
+        return done
+
+    start = time.perf_counter()
+    tokens = sum(await asyncio.gather(*(client() for _ in range(clients))))
+    seconds = time.perf_counter() - start
+    return {"clients": clients, "tokens": tokens, "seconds": round(seconds, 3),
+            "tok_s": round(tokens / seconds, 1)}  # fmt: skip
+
+
+async def latencies(server: Server, tiers: list[str], clients: int) -> dict[str, Any]:
+    """PUT to confirmed under decode load, and GET beside /v1/loads during an 8k prefill."""
+    jobs = [asyncio.create_task(server.generate(1200)) for _ in range(clients)]
+    await asyncio.sleep(2.0)
+    confirmed = []
+    for turn in range(60):
+        confirmed.append(await server.tier(tiers[turn % len(tiers)]) * 1000)
+        await asyncio.sleep(0.02)
+    for job in jobs:
+        job.cancel()
+    await asyncio.gather(*jobs, return_exceptions=True)
+    await asyncio.sleep(1.0)
+    got: dict[str, list[float]] = {"/speculation": [], "/v1/loads": []}
+    prefill = [asyncio.create_task(server.generate(2, prompt=8000)) for _ in range(8)]
+    while not all(job.done() for job in prefill):
+        for path, times in got.items():
+            start = time.perf_counter()
+            await server.get(path)
+            times.append((time.perf_counter() - start) * 1000)
+    await asyncio.gather(*prefill)
+    return {
+        "put_to_confirmed_ms": spread(confirmed),
+        "get_speculation_ms": spread(got["/speculation"]),
+        "get_v1_loads_ms": spread(got["/v1/loads"]),
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Count, median, 99th percentile and maximum."""
+    ordered = sorted(values)
+    return {
+        "n": len(ordered),
+        "median": round(statistics.median(ordered), 2),
+        "p99": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))], 2),
+        "max": round(ordered[-1], 2),
+    }
+
+
+def thresholds(table: dict[str, dict[int, float]], grid: list[int]) -> dict[str, Any]:
+    """Tiers from quiet to busy by measured tokens per second, with a gap at each boundary."""
+    best = [max(table, key=lambda tier: table[tier].get(c, 0)) for c in grid]
+    order, starts = [best[0]], [grid[0]]
+    for clients, tier in zip(grid[1:], best[1:], strict=True):
+        if tier != order[-1] and tier not in order:
+            order.append(tier)
+            starts.append(clients)
+    boundaries = []
+    for low, high in [(grid[grid.index(s) - 1], s) for s in starts[1:]]:
+        middle = (low * high) ** 0.5
+        boundaries.append({"up_at": max(2, round(middle * 1.1)), "down_at": round(middle * 0.9)})
+    return {"tiers": order, "boundaries": boundaries, "min_dwell_steps": 16}
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plain", help="URL of a server without speculation")
+    parser.add_argument("--patched", required=True, help="URL of a server with the plugin")
+    parser.add_argument("--upstream", help="URL of a server with SGLang's own adaptive policy")
+    parser.add_argument("--tiers", default="off,s3k1d4,s2k4d16")
+    parser.add_argument("--clients", default="1,4,16,32,64,128,256")
+    parser.add_argument("--seconds", type=float, default=1.2)
+    parser.add_argument("--limit", type=float, default=400, help="start nothing new after it")
+    parser.add_argument("--label", required=True)
+    parser.add_argument("--parts", default="rounds,auto,swing,latency")
+    parser.add_argument("--out", required=True)
+    chosen = parser.parse_args()
+    begin = time.perf_counter()
+    grid, tiers = [int(c) for c in chosen.clients.split(",")], chosen.tiers.split(",")
+    parts = chosen.parts.split(",")
+    result: dict[str, Any] = {"label": chosen.label, "rounds": [], "loops": []}
+
+    def late() -> bool:
+        return time.perf_counter() - begin > chosen.limit
+
+    def save() -> None:
+        result["seconds"] = round(time.perf_counter() - begin, 1)
+        with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump(result, file, indent=1)
+
+    limits = aiohttp.ClientTimeout(total=300)
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=limits
+    ) as session:
+        patched = Server(session, "patched", chosen.patched)
+        result["state"] = await patched.get("/speculation")
+        servers: dict[str, tuple[Server, bool]] = {}
+        if chosen.plain:
+            servers["plain"] = (Server(session, "plain", chosen.plain), False)
+        for tier in tiers:
+            servers[tier] = (patched, True)
+
+        async def ready(name: str) -> Server:
+            server, has_plugin = servers[name]
+            if has_plugin:
+                await server.tier(name)
+            return server
+
+        if "rounds" in parts:
+            for clients in reversed(grid):
+                # A B C C B A: drift falls on all alike.
+                order = [*servers, *reversed(servers)]
+                for name in order:
+                    if late():
+                        break
+                    server = await ready(name)
+                    accept = {"plain": 1.0, "off": 1.0}.get(name, 2.0)
+                    row = await rounds(server, clients, servers[name][1], chosen.seconds, accept)
+                    result["rounds"].append({"tier": name, **row})
+                    print(name, json.dumps(row), flush=True)
+                save()
+        table: dict[str, dict[int, float]] = {}
+        for row in result["rounds"]:
+            if row["round_ms"]:
+                rate = row["clients"] * (row["accept_length"] or 1.0) / row["round_ms"] * 1000
+                seen = table.setdefault(row["tier"], {})
+                seen[row["clients"]] = (seen.get(row["clients"], rate) + rate) / 2
+        result["table_tok_s"] = table
+        own = {tier: rates for tier, rates in table.items() if tier != "plain"}
+        if "auto" in parts and own:
+            order = thresholds(own, grid)
+            result["thresholds"] = order
+            upstream = Server(session, "upstream", chosen.upstream) if chosen.upstream else None
+            for clients in grid:
+                requests = clients * (3 if clients <= 16 else 2)
+                runs: list[tuple[str, Callable[[], Any]]] = [
+                    (name, lambda name=name: ready(name)) for name in servers
+                ]
+
+                async def auto(order: dict[str, Any] = order) -> Server:
+                    status, answer = await patched.put(mode="auto", thresholds=order)
+                    if status != 200:
+                        raise RuntimeError(f"auto: {status} {answer}")
+                    return patched
+
+                runs.append(("auto", auto))
+                if upstream is not None:
+
+                    async def theirs(server: Server = upstream) -> Server:
+                        return server
+
+                    runs.append(("upstream", theirs))
+                for name, prepare in runs:
+                    if late():
+                        break
+                    server = await prepare()
+                    row = await closed_loop(server, clients, requests)
+                    result["loops"].append({"tier": name, **row})
+                    print("loop", name, json.dumps(row), flush=True)
+                save()
+        if "latency" in parts and not late():
+            result["latency"] = await latencies(
+                patched, [*[t for t in tiers if t != "off"][:1], "off"], 64
+            )
+            print(json.dumps(result["latency"]), flush=True)
+        result["state_after"] = await patched.get("/speculation")
+        save()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
