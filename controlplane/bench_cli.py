@@ -6,17 +6,25 @@ stdout, everything else to stderr.  Each sub-command imports what it needs when 
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from controlplane.bench_read import BenchFileError, read
-from controlplane.bench_records import BenchFile
+from controlplane.bench_choice import chosen
+from controlplane.bench_files import (
+    Backend,
+    Label,
+    Results,
+    Tier,
+    export,
+    import_files,
+    load,
+    report,
+    table,
+    write,
+)
 
 OK = 0
-USAGE = 2
 
 app = typer.Typer(
     add_completion=False,
@@ -25,14 +33,17 @@ app = typer.Typer(
     help="Measure up to where speculation pays, and use the result.",
 )
 
-Results = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Results: specdeck's JSON, CSV, or rows of the kit.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def run(argv: list[str]) -> int:
     """Measure up to where speculation pays, and use the result."""
+    names = {one.name or getattr(one.callback, "__name__", "") for one in app.registered_commands}
+    if not argv or argv[0] not in names:
+        # Imported here because it talks to the control plane, and work on files does not.
+        from controlplane import benchrun_cli
+
+        return benchrun_cli.run(argv, app)
     try:
         app(args=argv, prog_name="specdeck bench")
     except SystemExit as end:
@@ -49,9 +60,9 @@ def _commands() -> None:
 def analyze(
     file: Results,
     as_json: Json = False,
-    backend: Annotated[str | None, typer.Option(help="Only this attention backend.")] = None,
-    tier: Annotated[str | None, typer.Option(help="Only this tier, beside plain and off.")] = None,
-    label: Annotated[str | None, typer.Option(help="Only runs with this label.")] = None,
+    backend: Backend = None,
+    tier: Tier = None,
+    label: Label = None,
     tolerance: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Share that counts as a tie without repeats."),
@@ -59,26 +70,15 @@ def analyze(
 ) -> None:
     """Speed-ups with intervals, crossover, floor and verdict of a results file."""
     from controlplane.bench_analysis import analyse
-    from controlplane.bench_choice import chosen
     from controlplane.bench_text import text
 
-    results = chosen(_read(file), backend=backend, tier=tier, label=label)
+    results = chosen(load(file), backend=backend, tier=tier, label=label)
     found = analyse(results, file.name, tolerance)
-    _print(found.model_dump_json(by_alias=True, indent=2) if as_json else text(found))
+    shown = found.model_dump_json(by_alias=True, indent=2) + "\n" if as_json else text(found)
+    write(shown, None)
 
 
-def _read(file: Path) -> BenchFile:
-    try:
-        return read(file)
-    except BenchFileError as error:
-        raise _stop(str(error)) from error
-
-
-def _stop(message: str) -> typer.Exit:
-    sys.stderr.write(f"specdeck bench: {message}\n")
-    return typer.Exit(USAGE)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
+app.command()(export)
+app.command()(report)
+app.command("import")(import_files)
+app.command()(table)

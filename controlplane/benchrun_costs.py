@@ -4,70 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controlplane.bench_cells import obstacles
-from controlplane.bench_records import PLAIN, BenchFile, BenchPoint
-from engine_patch.costs import StepCost, bucket, context_band
-from engine_patch.tier import OFF
+from controlplane.bench_records import BenchFile
+from controlplane.bench_table import Contribution, merged, of_runs, of_stored
+from engine_patch.costs import StepCost
 from store.records import CostTable
 
+LIVE = "live step times"
+DERIVED = "benchmark runs"
 
-def table_after(file: BenchFile, live: Sequence[StepCost], at_utc_ms: int) -> CostTable | None:
-    """The table to store: the engine's own step times, else step times derived from the runs.
+
+def table_after(
+    file: BenchFile,
+    live: Sequence[StepCost],
+    earlier: CostTable | None,
+    at_utc_ms: int,
+    dp_size: int = 1,
+) -> CostTable | None:
+    """The table to store: the engine's own step times; where it tells none, times derived from the
+    runs (they hold prefill too, so they are a little longer); merged with what was stored before.
 
     Args:
         live: what the engine tells of its steps; empty if it tells nothing.
+        earlier: the newest stored table of this setup.
 
     Returns:
         None if there is nothing to store.
     """
-    if file.setup_key is None or not file.points:
+    key = file.setup_key
+    if key is None or not file.points:
         return None
     told = tuple(cost for cost in live if cost.measured and cost.samples > 0)
-    costs = tuple(live) if told else derived(file.points)
-    if not costs:
-        return None
-    source = "the engine's own step times" if told else "derived from tok/s and accept length"
-    return CostTable(
-        setup_key=file.setup_key,
-        source=f"benchmark: {source}",
-        created_utc_ms=at_utc_ms,
-        costs=costs,
+    cells = {(cost.tier, cost.bucket, cost.band) for cost in told}
+    rest = tuple(
+        cost
+        for cost in of_runs(file.points, dp_size=dp_size)
+        if (cost.tier, cost.bucket, cost.band) not in cells
     )
-
-
-def derived(points: Sequence[BenchPoint]) -> tuple[StepCost, ...]:
-    """Step times from runs that may be compared: running x accept length / tok/s.
-
-    Prefill is inside, so these are a little longer than the engine's own decode steps.
-    """
-    found: dict[tuple[str, int], list[BenchPoint]] = {}
-    for run in points:
-        if run.tier != PLAIN and not obstacles(run) and _tokens(run) is not None:
-            found.setdefault((run.tier, bucket(round(_batch(run)))), []).append(run)
-    costs = []
-    for (tier, size), runs in sorted(found.items()):
-        times = [1000 * _batch(run) * (_tokens(run) or 1.0) / run.tok_s for run in runs]
-        mean = sum(times) / len(times)
-        spread = sum((time - mean) ** 2 for time in times)
-        steps = sum((run.seconds or 0.0) * 1000 / mean for run in runs)
-        length = (runs[0].input_len or 0) + (runs[0].output_len or 0) / 2
-        costs.append(
-            StepCost(
-                tier=tier,
-                bucket=size,
-                band=context_band(length),
-                samples=max(round(steps), 1),
-                mean_ms=mean,
-                var_ms2=spread / (len(times) - 1) if len(times) > 1 else 0.0,
-                tokens_per_step=sum(_batch(r) * (_tokens(r) or 1.0) for r in runs) / len(runs),
-            )
-        )
-    return tuple(costs)
-
-
-def _batch(run: BenchPoint) -> float:
-    return run.running if run.running else float(run.concurrency)
-
-
-def _tokens(run: BenchPoint) -> float | None:
-    return 1.0 if run.tier == OFF else run.accept_length
+    sources = [
+        Contribution(key, source, at_utc_ms, costs)
+        for source, costs in ((LIVE, told), (DERIVED, rest))
+        if costs
+    ]
+    if not sources:
+        return None
+    if earlier is not None and earlier.setup_key == key:
+        sources.append(of_stored(earlier))
+    return merged(key, sources, at_utc_ms)

@@ -26,7 +26,7 @@ from controlplane.runner import Runner
 from controlplane.setup_key import setup_key
 from store.db import Record, Store
 from store.errors import StoreError
-from store.records import AuditEntry
+from store.records import AuditEntry, CostTable
 
 log = logging.getLogger("specdeck.bench")
 
@@ -214,11 +214,25 @@ class Job:
                 detail=f"{self.status.id} {state.value} {message}".strip(),
             )
         )
-        table = table_after(file_of(self.status), self._runner.pilot.costs, now)
+        table = await self._table(now)
         if table is not None:
             records.append(table)
         self._write(records)
         await asyncio.gather(*self._writes, return_exceptions=True)
+
+    async def _table(self, now_utc_ms: int) -> CostTable | None:
+        facts, costs = self._runner.pilot.facts, self._runner.pilot.costs
+        key = self.status.setup_key
+        if facts is None or setup_key(facts) != key:
+            # What the engine tells now belongs to another setup.
+            costs = ()
+        dp_size = facts.identity.dp_size if facts is not None and facts.identity is not None else 1
+        try:
+            earlier = await asyncio.to_thread(self._store.cost_table, key)
+            return table_after(file_of(self.status), costs, earlier, now_utc_ms, dp_size)
+        except (StoreError, ValueError):
+            log.exception("benchmark %s leaves no step-cost table", self.status.id)
+            return None
 
     def _set(self, **changes: object) -> None:
         elapsed = (self._clock.mono_ms() - self._began_ms) / 1000

@@ -22,9 +22,11 @@ from store.observations import EngineFacts, Gap, Sample
 from store.records import Override
 
 CONFIRM_S = 5.0
-MARGIN_S = 10.0
-"""Seconds a pin outlives what it is needed for: how long a dead benchmark may hold the engine."""
-STALE_S = 5.0
+MARGIN_S = 4.0
+"""Seconds a pin has beyond what it is needed for, lest a hiccup ends it."""
+GRANT_S = 2.0
+"""Seconds granted beyond that, lest every window extends it.  A dead benchmark holds the engine for
+no longer than a window and these few seconds."""
 
 
 class LiveSubject:
@@ -69,7 +71,7 @@ class LiveSubject:
         """See ``Subject``."""
         self._still_ours()
         wanted = (Mode.OFF, None) if tier == OFF else (Mode.ON, tier)
-        needed_s = hold_s + CONFIRM_S
+        needed_s = hold_s + MARGIN_S
         pinned = self._override
         try:
             if pinned is None or (pinned.mode, pinned.tier) != wanted:
@@ -77,17 +79,18 @@ class LiveSubject:
                     OverrideRequest(
                         mode=wanted[0],
                         tier=wanted[1],
-                        length_s=min(needed_s + MARGIN_S, self._longest_s),
+                        length_s=min(needed_s + GRANT_S, self._longest_s),
                         author=self._author,
                         reason=self._reason,
                     ),
                     self._author,
                 )
             elif self._runner.pilot.left_s(self._clock.mono_ms()) < needed_s:
-                extra = ExtendRequest(
-                    extra_s=min(needed_s + MARGIN_S, self._longest_s / 2), author=self._author
-                )
-                pinned = await self._runner.desk.extend_override(extra, self._author)
+                left_s = max(self._runner.pilot.left_s(self._clock.mono_ms()), 0.0)
+                extra_s = min(needed_s + GRANT_S, self._longest_s) - left_s
+                if extra_s > 0:
+                    extra = ExtendRequest(extra_s=extra_s, author=self._author)
+                    pinned = await self._runner.desk.extend_override(extra, self._author)
         except ProblemError as problem:
             raise StoppedError(f"the engine could not be pinned: {problem.detail}") from problem
         self._override = pinned

@@ -22,7 +22,7 @@ from store.observations import EngineFacts, Sample
 SETTLE_S = 0.3
 """Seconds between a confirmed tier and the window: steps of the old tier are still under way."""
 RAMP_MOST_S = 15.0
-CAPPED_RAMP_S = 3.0
+RAMP_STEP_S = 3.0
 RETRIES = 2
 BACK_S = 60.0
 """Seconds an engine that went away gets to come back."""
@@ -179,7 +179,7 @@ class Sweep:
             await self._flow.order(None)
             self._load = None
         self._flow = subject.flow
-        hold_s = self.plan.window_s + SETTLE_S + RAMP_MOST_S
+        hold_s = self.plan.window_s + SETTLE_S + RAMP_STEP_S
         confirmed = await subject.pin(run.tier, hold_s)
         if not confirmed and subject.trouble():
             return True
@@ -189,22 +189,29 @@ class Sweep:
         if self._load != run.load:
             await subject.flow.order(run.load)
             self._load = run.load
-            self._ramped = await self._ramp(subject, run.load)
+            self._ramped = await self._ramp(subject, run, hold_s)
         await asyncio.sleep(SETTLE_S)
         return bool(subject.trouble())
 
-    async def _ramp(self, subject: Subject, load: Load) -> bool:
+    async def _ramp(self, subject: Subject, run: Run, hold_s: float) -> bool:
         """Wait until every client has had a token; True unless that took too long."""
+        load = run.load
         if load.rate_s is not None:
-            await asyncio.sleep(min(CAPPED_RAMP_S, self._left_s() / 4))
+            await asyncio.sleep(min(RAMP_STEP_S, self._left_s() / 4))
             return True
         identity = subject.facts.identity
         cap = identity.max_running_requests if identity is not None else None
         capped = identity is not None and cap is not None and load.clients > cap * identity.dp_size
-        most = min(CAPPED_RAMP_S if capped else RAMP_MOST_S, max(self._left_s() / 4, 1.0))
-        warm = await subject.flow.until(
-            lambda report: report.warm >= load.clients and report.in_flight >= 1, most
-        )
+        most = RAMP_STEP_S if capped else min(RAMP_MOST_S, max(self._left_s() / 4, 1.0))
+        begun = self.clock.mono_ms()
+        warm = False
+        while not warm and (left_s := most - (self.clock.mono_ms() - begun) / 1000) > 0:
+            warm = await subject.flow.until(
+                lambda report: report.warm >= load.clients, min(left_s, RAMP_STEP_S)
+            )
+            # The pin is short and goes along, so that nothing dead holds the engine for long.
+            await subject.pin(run.tier, hold_s)
+            self._tell()
         # Above the cap nobody waits for all clients: the queue itself is told with the point.
         return warm or capped
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from controlplane.bench_findings import Analysis
+from controlplane.bench_propose import Proposal
 from controlplane.bench_records import BenchFile
 from controlplane.benchrun_messages import BenchRequest, BenchStatus, CancelRequest
 from controlplane.messages import PolicyRequest
@@ -57,6 +58,11 @@ class BenchmarkCalls:
         """What follows from it."""
         answer = await self._request("GET", _path(engine_id, benchmark, "analysis"))
         return self._read(Analysis, answer)
+
+    async def benchmark_proposal(self, engine_id: str, benchmark: str) -> Proposal:
+        """The thresholds it proposes, with the gain they promise."""
+        answer = await self._request("GET", _path(engine_id, benchmark, "proposal"))
+        return self._read(Proposal, answer)
 
     async def benchmark_progress(
         self, engine_id: str, benchmark: str

@@ -11,9 +11,11 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 
 from controlplane.bench_analysis import analyse
 from controlplane.bench_findings import Analysis
+from controlplane.bench_propose import Proposal, ProposalError, propose
 from controlplane.bench_records import BenchFile
 from controlplane.benchrun_jobs import Job, file_of
 from controlplane.benchrun_messages import BenchRequest, BenchStatus, CancelRequest
+from controlplane.errors import ProblemError
 from controlplane.problems import declared
 from controlplane.routes_engines import EngineId, Operator, TheService
 from controlplane.routes_events import PING_S, RETRY_MS
@@ -79,6 +81,21 @@ async def benchmark_analysis(
     """Speed-ups with intervals, crossover, floor and verdict of what was measured so far."""
     status = await service.benchmarks.one(service.runner(engine_id), benchmark)
     return analyse(file_of(status), f"benchmark {status.id}")
+
+
+@router.get(_ONE + "/proposal", responses=declared(409))
+async def benchmark_proposal(
+    engine_id: EngineId, benchmark: BenchId, service: TheService
+) -> Proposal:
+    """Thresholds that follow from it, with the gain they promise; PUT policy applies them."""
+    runner = service.runner(engine_id)
+    status = await service.benchmarks.one(runner, benchmark)
+    facts = runner.pilot.facts
+    dp_size = facts.identity.dp_size if facts is not None and facts.identity is not None else 1
+    try:
+        return propose(status.points, dp_size=dp_size)
+    except ProposalError as error:
+        raise ProblemError(409, "nothing_to_propose", str(error)) from error
 
 
 @router.get(
