@@ -38,6 +38,7 @@ class Target(StrEnum):
     SGLANG = "sglang"
     VLLM = "vllm"
     TRTLLM = "trtllm"
+    THRESHOLDS = "thresholds"
     CSV = "csv"
 
 

@@ -131,6 +131,7 @@ def _chart(title: str, points: Sequence[Point], colours: Sequence[str], y_title:
         js=(),
         disable_xml_declaration=True,
         legend_at_bottom=True,
+        legend_at_bottom_columns=2,
         truncate_legend=-1,
         allow_interruptions=True,
         no_data_text="no comparable point",
@@ -153,7 +154,7 @@ def _speedups(members: Sequence[SeriesFindings], base: str) -> str:
         curves.append((_legend(series), colour, [_dot(point) for point in series.points], {}))
         bars = _bars(series.points)
         if bars:
-            title = f"{_legend(series)}, 95 % interval"
+            title = "95 % interval"
             curves.append((title, colour, bars, _LINE | {"stroke_style": {"width": 3}}))
     ends = [math.log2(min(points, key=_load).concurrency)]
     ends.append(math.log2(max(points, key=_load).concurrency))

@@ -94,7 +94,8 @@ def of_stored(table: CostTable) -> Contribution:
         if weights
         else table.created_utc_ms
     )
-    return Contribution(table.setup_key, f"stored table ({table.source})", at, table.costs)
+    made = datetime.fromtimestamp(table.created_utc_ms / 1000, UTC)
+    return Contribution(table.setup_key, f"table of {made:%Y-%m-%d %H:%M} UTC", at, table.costs)
 
 
 def merged(setup_key: str, sources: Sequence[Contribution], now_utc_ms: int) -> CostTable:
