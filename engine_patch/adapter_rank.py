@@ -27,8 +27,8 @@ from engine_patch.wire import Number, WireError, decode, ours
 
 log = logging.getLogger("specdeck")
 
-PUBLISH_NS = 20_000_000
-"""Numbers are published at most every 20 ms while batches run, and at once on a change of tier."""
+PUBLISH_NS = 50_000_000
+"""Numbers are published at most every 50 ms while batches run, and at once on a change of tier."""
 IDLE_NS = 200_000_000
 """While nothing runs they are published every 200 ms, so that their age shows a living rank."""
 _MARK = "specdeck_tier"
@@ -69,6 +69,7 @@ class Rank:
         self._prefill_tokens = self._retractions = self._graph_misses = 0
         self._prefilling = self._joining = 0
         self._refused = ""
+        self._silent = False
         self._journal: deque[bytes] = deque(maxlen=JOURNAL_LENGTH)
         self._journaled = 0
         self._published_ns = 0
@@ -194,11 +195,21 @@ class Rank:
         return len(scheduler.running_batch.reqs) + self._joining, queued, self._prefilling
 
     def publish(self) -> None:
-        """Write the numbers, and the journal if it grew."""
+        """Write the numbers, and the journal if it grew.
+
+        A defect here ends this rank's numbers, which then show their age, and nothing else: what
+        the ranks decide from must go on alike on all of them.
+        """
+        if self._silent:
+            return
         now = time.monotonic_ns()
-        if self._moved():
-            self._write_journal(now)
-        self._file.write("live", to_json(self._live()), now)
+        try:
+            if self._moved():
+                self._write_journal(now)
+            self._file.write("live", to_json(self._live()), now)
+        except Exception:
+            self._silent = True
+            log.exception("specdeck: this rank stops publishing: its numbers will show their age")
         self._published_ns = now
 
     def _live(self) -> dict[str, object]:
@@ -261,7 +272,7 @@ class Rank:
 
 _rank: Rank | None = None
 _folder: Any = None
-_broken = False
+_complained = False
 
 
 def use_folder(folder: Any) -> None:
@@ -271,15 +282,16 @@ def use_folder(folder: Any) -> None:
 
 
 def _guarded(step: Callable[[Rank], None]) -> None:
-    """Run a step of bookkeeping; a defect ends our numbers, never a batch."""
-    global _broken
-    if _rank is None or _broken:
+    """Run a step of bookkeeping; a defect is logged once and never ends a batch."""
+    global _complained
+    if _rank is None:
         return
     try:
         step(_rank)
     except Exception:
-        _broken = True
-        log.exception("specdeck: this rank stops publishing: its numbers will show their age")
+        if not _complained:
+            _complained = True
+            log.exception("specdeck: a step of bookkeeping fails on this rank")
 
 
 # The hooks, with the signatures SGLang's registry gives them.

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from engine_patch.contract import AcceptWindow
 from engine_patch.observer import Observer
 from engine_patch.published import Rank
 from engine_patch.shm import FOLDER_PREFIX, shared_memory
+from engine_patch.tier import TierShape
+from tests.engine import overlap_loop
 from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import PROMPTS, CpuEngine, tokens, two_ranks
 from tests.engine.plugin_client import PluginClient
@@ -24,11 +31,24 @@ THRESHOLDS = {
 }
 
 
+_TWO = ("--tp-size", "2", "--sleep-on-idle")
+
+
 @pytest.fixture(scope="module")
-def pair(work: Path, expected: dict[str, list[int]]) -> Iterator[PluginClient]:
-    """A server with two TP ranks; ``expected`` comes first, so that one server runs at a time."""
-    args = ["--tp-size", "2", "--sleep-on-idle"]
-    server = CpuEngine(work, "tp2", env=two_ranks(), args=args)
+def pair(
+    work: Path, expected: dict[str, list[int]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PluginClient]:
+    """Two TP ranks on the overlap loop, with too few KV slots for all requests at once.
+
+    ``expected`` comes first, so that one server runs at a time.
+    """
+    server = CpuEngine(
+        work,
+        "tp2",
+        env=two_ranks() | {"SGLANG_PLUGINS": f"specdeck,{overlap_loop.NAME}"},
+        paths=[overlap_loop.install(tmp_path_factory.mktemp("overlap"))],
+        args=[*_TWO, "--max-total-tokens", "500", "--schedule-conservativeness", "0.05"],
+    )
     with server, PluginClient(server) as client:
         yield client
 
@@ -38,7 +58,11 @@ def _ranks(client: PluginClient) -> list[Rank]:
     return Observer(folder).ranks()
 
 
-def test_both_tensor_parallel_ranks_confirm_each_command(pair: PluginClient) -> None:
+def test_the_overlap_loop_runs(pair: PluginClient) -> None:
+    assert "'disable_overlap_schedule': False" in pair.engine.log
+
+
+def test_both_ranks_confirm_each_command(pair: PluginClient) -> None:
     assert [rank.tp_rank for rank in pair.replica().ranks] == [0, 1]
     for mode, tier in (("off", "off"), ("on", "s1k1d2"), ("on", "s3k1d4")):
         pair.command(mode, tier=None if mode == "off" else tier)
@@ -47,16 +71,47 @@ def test_both_tensor_parallel_ranks_confirm_each_command(pair: PluginClient) -> 
         assert pair.runs(tier)
 
 
+def test_a_result_counts_for_the_tier_that_produced_it(
+    pair: PluginClient, expected: dict[str, list[int]]
+) -> None:
+    """On the overlap loop results of the tier before arrive after a switch."""
+    stop, wrong, seen = threading.Event(), list[AcceptWindow](), Counter[str]()
+
+    def switch() -> None:
+        for tier in itertools.cycle(("s1k1d2", "s3k1d4", "s1k1d2", "off")):
+            if stop.is_set():
+                return
+            pair.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+            window = pair.replica().accept
+            if window is not None and window.length is not None:
+                seen[window.tier] += window.steps
+                if window.length > TierShape.parse(window.tier).num_draft_tokens:
+                    wrong.append(window)
+
+    switcher = threading.Thread(target=switch)
+    switcher.start()
+    try:
+        answers = pair.engine.generate(MANY[:8], new_tokens=NEW_TOKENS, concurrency=4)
+    finally:
+        stop.set()
+        switcher.join()
+    assert tokens(answers) == [expected[prompt] for prompt in MANY[:8]]
+    assert not wrong
+    assert seen["s1k1d2"] > 0
+    assert pair.replica().switches > 10
+
+
 def test_ranks_take_the_same_decisions_at_the_same_steps_with_the_same_tokens(
     pair: PluginClient, expected: dict[str, list[int]]
 ) -> None:
     pair.command("auto", thresholds=THRESHOLDS)
-    for clients in (1, 6, 2, 8):
-        answers = pair.engine.generate(MANY[:8], new_tokens=NEW_TOKENS, concurrency=clients)
-        assert tokens(answers) == [expected[prompt] for prompt in MANY[:8]]
+    before = pair.replica().switches
+    for clients, prompts in ((1, MANY[:1]), (8, MANY[:8]), (2, MANY[:2])):
+        answers = pair.engine.generate(prompts, new_tokens=NEW_TOKENS, concurrency=clients)
+        assert tokens(answers) == [expected[prompt] for prompt in prompts]
     pair.wait(lambda: pair.replica().running == 0, "idle")
     first, second = _ranks(pair)
-    assert len(first.journal) >= 5
+    assert len(first.journal) >= before + 4
     unstamped = [
         [entry.model_copy(update={"at_utc_ms": None}) for entry in rank.journal]
         for rank in (first, second)
@@ -66,3 +121,16 @@ def test_ranks_take_the_same_decisions_at_the_same_steps_with_the_same_tokens(
     assert second.live is not None
     assert first.live.step == second.live.step
     assert first.live.accept == second.live.accept
+
+
+def test_retractions_are_counted_as_sglang_counts_them(
+    pair: PluginClient, expected: dict[str, list[int]]
+) -> None:
+    # Requests that may end at any time are admitted in the hope that they do.
+    params = {"max_new_tokens": NEW_TOKENS, "temperature": 0}
+    answers = pair.http.post("/generate", json={"text": MANY[:8], "sampling_params": params})
+    for prompt, answer in zip(MANY[:8], answers.json(), strict=True):
+        assert answer["output_ids"] == expected[prompt][: len(answer["output_ids"])]
+    logged = sum(int(n) for n in re.findall(r"TP0\] .*#retracted_reqs: (\d+)", pair.engine.log))
+    assert logged > 0
+    assert pair.replica().retractions == logged

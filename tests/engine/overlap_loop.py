@@ -1,0 +1,40 @@
+"""Lets the CPU engine run SGLang's overlap loop, which it turns off for speculation on a CPU.
+
+The overlap loop is what runs on GPUs: a batch is launched before the result of the one before it
+is processed.  SGLang switches it off on a CPU in one function, and needs one Triton kernel; a
+plugin of the test's own puts that right.  Streams are not exercised, the order of events is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+NAME = "overlap_loop"
+
+_PLUGIN = """
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+
+def gather(index, *buffers):
+    return tuple(buffer if buffer is None else buffer[index] for buffer in buffers)
+
+
+def register():
+    for path, function in (
+        ("srt.arg_groups.speculative_hook._disable_overlap_schedule_for_cpu", lambda args: None),
+        ("kernels.ops.speculative.gather_spec_extras.gather_spec_extras", gather),
+    ):
+        HookRegistry.register("sglang." + path, function, HookType.REPLACE)
+"""
+
+
+def install(folder: Path) -> Path:
+    """Lay the plugin out as an installed distribution; returns the folder for the search path."""
+    info = folder / f"{NAME}-0.dist-info"
+    info.mkdir(parents=True)
+    (folder / f"{NAME}_plugin.py").write_text(_PLUGIN)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(
+        f"[sglang.srt.plugins]\n{NAME} = {NAME}_plugin:register\n"
+    )
+    return folder
