@@ -310,6 +310,10 @@ class Console(App[None]):
             place = ids.index(self.board.engine_id) if self.board.engine_id in ids else -step
             self.follow(ids[(place + step) % len(ids)])
 
+    def action_help_quit(self) -> None:
+        """Ctrl+C with nothing selected to copy: leave, as in any other program."""
+        self.exit()
+
     def action_command_palette(self) -> None:
         """Everything that is possible now, in words."""
         if not isinstance(self.screen, CommandPalette):

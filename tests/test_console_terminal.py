@@ -46,6 +46,7 @@ def test_it_opens_shows_the_engine_and_q_leaves_the_terminal_as_it_was(url: str)
 def test_no_color_is_honoured(url: str) -> None:
     with Terminal(url, NO_COLOR="1") as terminal:
         terminal.until(b"ON s3k1d4")
+        terminal.until(b"LIVE")
         terminal.press(b"m")
         terminal.until(b"Set override")
         terminal.press(b"\x1b")
@@ -59,6 +60,7 @@ def test_no_color_is_honoured(url: str) -> None:
 def test_ascii_writes_ascii_alone(url: str) -> None:
     with Terminal(url, "--ascii", "--utc") as terminal:
         terminal.until(b"ON s3k1d4")
+        terminal.until(b"LIVE")
         terminal.press(b"m")
         terminal.until(b"Set override")
         terminal.press(b"\x1b")
@@ -68,3 +70,11 @@ def test_ascii_writes_ascii_alone(url: str) -> None:
         assert terminal.written.isascii(), set(terminal.written.decode("utf-8", "replace")) - set(
             map(chr, range(128))
         )
+
+
+def test_ctrl_c_leaves_as_q_does(url: str) -> None:
+    with Terminal(url) as terminal:
+        terminal.until(b"ON s3k1d4")
+        terminal.press(b"\x03")
+        assert terminal.end() == 0
+        assert b"\x1b[?1049l" in terminal.written
