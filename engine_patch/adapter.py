@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine_patch import adapter_launch, adapter_policy, adapter_rank, hooks
+from engine_patch import adapter_launch, adapter_policy, adapter_scheduler, hooks
 
 _SCHEDULER = "sglang.srt.managers.scheduler"
 
@@ -20,12 +20,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "resolve_candidate_steps_from_config": adapter_launch.candidate_steps,
     "AdaptiveSpeculativeParams": adapter_policy.TierPolicy,
     "AdaptiveController.init_states": adapter_policy.measure_builds,
-    "Scheduler.get_init_info": adapter_rank.attach,
-    "Scheduler.run_batch": adapter_rank.run_batch,
-    "Scheduler.process_batch_result": adapter_rank.process_batch_result,
-    "Scheduler.on_idle": adapter_rank.on_idle,
-    "Scheduler.set_internal_state": adapter_rank.set_internal_state,
-    "ScheduleBatch.retract_decode": adapter_rank.retract_decode,
+    "Scheduler.get_init_info": adapter_scheduler.attach,
+    "Scheduler.run_batch": adapter_scheduler.run_batch,
+    "Scheduler.process_batch_result": adapter_scheduler.process_batch_result,
+    "Scheduler.on_idle": adapter_scheduler.on_idle,
+    "Scheduler.set_internal_state": adapter_scheduler.set_internal_state,
+    "ScheduleBatch.retract_decode": adapter_scheduler.retract_decode,
 }
 """Our function for each row of the table that names a hook."""
 
@@ -38,7 +38,7 @@ def install(folder: Path) -> None:
     """
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    adapter_rank.use_folder(folder)
+    adapter_scheduler.use_folder(folder)
     in_scheduler = _SCHEDULER in sys.modules
     for touch in hooks.TABLE:
         if not touch.hook:

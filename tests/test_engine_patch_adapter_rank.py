@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine_patch import adapter_policy, adapter_rank
+from engine_patch import adapter_policy, adapter_rank, adapter_scheduler
 from engine_patch.adapter_launch import BUILT_VARIABLE
 from engine_patch.contract import Identity, Mode
 from engine_patch.observer import Observer
@@ -46,8 +46,8 @@ def scheduler() -> Scheduler:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter_policy, "_policy", None)
-    monkeypatch.setattr(adapter_rank, "_rank", None)
-    monkeypatch.setattr(adapter_rank, "_complained", False)
+    monkeypatch.setattr(adapter_scheduler, "_rank", None)
+    monkeypatch.setattr(adapter_scheduler, "_complained", False)
     monkeypatch.setattr(adapter_rank, "reserve_per_request", lambda: 8)
     monkeypatch.setenv(BUILT_VARIABLE, ",".join(TIERS))
 
@@ -213,9 +213,9 @@ def test_a_defect_in_the_bookkeeping_ends_no_batch_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adapter_rank, "_rank", _adaptive(scheduler, tmp_path))
+    monkeypatch.setattr(adapter_scheduler, "_rank", _adaptive(scheduler, tmp_path))
     for _ in range(3):
-        assert adapter_rank.run_batch(lambda *_: "result", scheduler, object()) == "result"
+        assert adapter_scheduler.run_batch(lambda *_: "result", scheduler, object()) == "result"
     assert caplog.text.count("a step of bookkeeping fails") == 1
 
 
