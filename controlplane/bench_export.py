@@ -162,7 +162,7 @@ def warnings(proposal: Proposal, target: Target) -> tuple[str, ...]:
     if target is Target.SGLANG and OFF in proposal.thresholds.tiers:
         found.append(
             "SGLang's own step 0 is a one-token verify: as fast as a plain server on FA3, a "
-            "quarter of it on triton (one H200, SGLang 0.5.17)"
+            "quarter of it on triton, not measured elsewhere (one H200, SGLang 0.5.17)"
         )
         found.append("SGLang rounds the batch up to its next CUDA graph size before it looks")
     if target is Target.TRTLLM and proposal.thresholds.tiers[-1] != OFF:

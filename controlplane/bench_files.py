@@ -64,7 +64,7 @@ def export(
     if to is Target.CSV:
         write(bench_export.as_csv(results.points), output)
         return
-    proposal = proposed(results, dp, only_chains=to is not Target.THRESHOLDS)
+    proposal = proposed(results, dp, to)
     largest = max(one.concurrency for one in proposal.predicted)
     try:
         match to:
@@ -84,12 +84,19 @@ def export(
     write(text, output)
 
 
-def proposed(results: BenchFile, dp: int, *, only_chains: bool = False) -> Proposal:
-    """Thresholds from results, or the end of the command with what is missing."""
-    from controlplane.bench_propose import propose
+def proposed(results: BenchFile, dp: int, to: Target) -> Proposal:
+    """Thresholds for a target, or the end of the command with what is missing."""
+    from controlplane.bench_propose import OffRule, propose
 
+    off = OffRule.MEASURED
+    if to in (Target.VLLM, Target.TRTLLM):
+        # Their off is ordinary decode.
+        off = OffRule.PLAIN
+    elif to is Target.SGLANG and any(run.backend == "triton" for run in results.points):
+        say("off left out: on triton SGLang's own step 0 is a quarter as fast as a plain server")
+        off = OffRule.NONE
     try:
-        return propose(results.points, dp_size=dp, only_chains=only_chains)
+        return propose(results.points, dp_size=dp, only_chains=to is not Target.THRESHOLDS, off=off)
     except ProposalError as error:
         raise stop(str(error), REFUSED) from error
 
