@@ -70,8 +70,6 @@ class Console(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help", id="help", tooltip="This page"),
         Binding("q", "quit", "Quit", id="quit", tooltip="Leave; the loop goes on"),
-        # Textual binds it to a hint; whoever presses it wants to leave.
-        Binding("ctrl+c", "quit", show=False, priority=True),
     ]
     CHANGES: ClassVar[frozenset[str]] = frozenset({"override", "release", "extend", "stance"})
     """Actions that change something outside the console."""
@@ -311,7 +309,7 @@ class Console(App[None]):
             self.follow(ids[(place + step) % len(ids)])
 
     def action_help_quit(self) -> None:
-        """Ctrl+C with nothing selected to copy: leave, as in any other program."""
+        """Textual's own ctrl+c, a hint how to quit: with nothing to copy it means to leave."""
         self.exit()
 
     def action_command_palette(self) -> None:
