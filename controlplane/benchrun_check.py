@@ -13,7 +13,7 @@ from store.observations import EngineFacts, Gap
 
 LOOKS = 3
 """Polls that must see an idle engine before it is measured."""
-LOOK_S = 0.25
+LOOK_S = 0.15
 ANSWER_S = 5.0
 
 

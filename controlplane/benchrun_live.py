@@ -22,9 +22,9 @@ from store.observations import EngineFacts, Gap, Sample
 from store.records import Override
 
 CONFIRM_S = 5.0
-MARGIN_S = 4.0
+MARGIN_S = 3.0
 """Seconds a pin has beyond what it is needed for, lest a hiccup ends it."""
-GRANT_S = 2.0
+GRANT_S = 1.0
 """Seconds granted beyond that, lest every window extends it.  A dead benchmark holds the engine for
 no longer than a window and these few seconds."""
 

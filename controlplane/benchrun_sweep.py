@@ -22,7 +22,7 @@ from store.observations import EngineFacts, Sample
 SETTLE_S = 0.3
 """Seconds between a confirmed tier and the window: steps of the old tier are still under way."""
 RAMP_MOST_S = 15.0
-RAMP_STEP_S = 3.0
+RAMP_STEP_S = 2.0
 RETRIES = 2
 BACK_S = 60.0
 """Seconds an engine that went away gets to come back."""

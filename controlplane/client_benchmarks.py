@@ -74,8 +74,9 @@ class BenchmarkCalls:
         """
         stream = self._server_sent(_path(engine_id, benchmark, "events"))
         async with aclosing(stream) as events:
-            async for _, data in events:
-                yield self._read(BenchStatus, data)
+            async for event, data in events:
+                if event in ("progress", "end"):
+                    yield self._read(BenchStatus, data)
 
     async def set_policy(self, engine_id: str, request: PolicyRequest) -> PolicyConfig:
         """Make a new policy version."""
