@@ -25,11 +25,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from controlplane.bench_propose import Proposal
-from controlplane.bench_read import COLUMNS
+from controlplane.bench_read import COLUMNS, SEPARATOR
 from controlplane.bench_records import BenchPoint
 from engine_patch.tier import OFF, TierShape
 
-_EXTRA = ("label", "off_kind", "block", "requests", "queued", "graph_misses", "retractions")
+_EXTRA = tuple(name for name in BenchPoint.model_fields if name not in COLUMNS and name != "source")
 
 
 class Target(StrEnum):
@@ -131,9 +131,8 @@ def as_csv(points: Sequence[BenchPoint]) -> str:
     """Every run in the columns that ``analyze`` reads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    extra = [name for name in _EXTRA if any(getattr(run, name) not in (None, "") for run in points)]
-    if any(run.client_bound for run in points):
-        extra.append("client_bound")
+    defaults = {name: BenchPoint.model_fields[name].default for name in _EXTRA}
+    extra = [name for name in _EXTRA if any(getattr(run, name) != defaults[name] for run in points)]
     writer.writerow((*COLUMNS, *extra))
     for run in points:
         shape = run.shape
@@ -148,6 +147,8 @@ def as_csv(points: Sequence[BenchPoint]) -> str:
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, tuple):
+        return SEPARATOR.join(value)
     return "" if value is None else str(value) if isinstance(value, StrEnum) else value
 
 

@@ -21,7 +21,9 @@ from engine_patch.tier import OFF, TierShape
 REQUIRED = ("tier", "concurrency", "tok_s")
 SHAPE = ("num_steps", "topk", "num_draft_tokens")
 LARGEST_BYTES = 64 * 1024 * 1024
-_FIELDS = frozenset(BenchPoint.model_fields) - {"not_comparable", "source"}
+SEPARATOR = "; "
+"""Between the sentences of a ``not_comparable`` cell."""
+_FIELDS = frozenset(BenchPoint.model_fields) - {"source"}
 COLUMNS = (
     "tier",
     *SHAPE,
@@ -197,6 +199,8 @@ def _point(
     }
     fields |= {"tier": tier, "source": f"{path.name}:{line}"}
     fields["label"] = cells.get("label") or label
+    if cells.get("not_comparable"):
+        fields["not_comparable"] = tuple(cells["not_comparable"].split(SEPARATOR))
     if tier in (PLAIN, OFF) and cells.get("accept_length") in ("0", "0.0"):
         fields.pop("accept_length")
     identity = tuple(

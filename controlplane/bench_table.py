@@ -20,6 +20,9 @@ from store.records import CostOrigin, CostTable
 
 HALF_LIFE_MS = 7 * 24 * 3600 * 1000
 MOST_SAMPLES = 5000
+LEAST_SHOWN = 0.01
+"""Share of a cell below which a source is no longer listed by name."""
+OLDER = "older sources"
 _KEY_PARTS = (
     "engine and version",
     "model",
@@ -42,13 +45,15 @@ class Contribution:
     Args:
         setup_key: what they were measured on.
         source: what measured them, for people.
-        at_utc_ms: when.
+        at_utc_ms: when; its weight is reckoned from here.
+        origins: where its own cells come from, if it was merged before.
     """
 
     setup_key: str
     source: str
     at_utc_ms: int
     costs: tuple[StepCost, ...]
+    origins: tuple[CostOrigin, ...] = ()
 
 
 def of_runs(points: Iterable[BenchPoint], *, dp_size: int = 1) -> tuple[StepCost, ...]:
@@ -87,15 +92,19 @@ def of_runs(points: Iterable[BenchPoint], *, dp_size: int = 1) -> tuple[StepCost
 
 
 def of_stored(table: CostTable) -> Contribution:
-    """A stored table as a source of a newer one; its age is that of its own sources."""
-    weights = sum(origin.weight for origin in table.origins)
-    at = (
-        round(sum(origin.at_utc_ms * origin.weight for origin in table.origins) / weights)
-        if weights
-        else table.created_utc_ms
-    )
+    """A stored table as a source of a newer one.
+
+    Its samples were discounted for age when it was made, so it ages from then on; what it shows as
+    origins stays that of its own sources.
+    """
     made = datetime.fromtimestamp(table.created_utc_ms / 1000, UTC)
-    return Contribution(table.setup_key, f"table of {made:%Y-%m-%d %H:%M} UTC", at, table.costs)
+    return Contribution(
+        table.setup_key,
+        f"table of {made:%Y-%m-%d %H:%M} UTC",
+        table.created_utc_ms,
+        table.costs,
+        table.origins,
+    )
 
 
 def merged(setup_key: str, sources: Sequence[Contribution], now_utc_ms: int) -> CostTable:
@@ -161,19 +170,43 @@ def _cell(
         tokens_per_step=sum(share * count for share, count in tokens) / told if told else None,
         measured=is_measured,
     )
-    origins = [
-        CostOrigin(
-            tier=tier,
-            bucket=size,
-            band=band,
-            source=source.source,
-            at_utc_ms=source.at_utc_ms,
-            samples=cost.samples,
-            weight=min(share, 1.0),
-        )
-        for share, (source, cost) in zip(shares, parts, strict=True)
-    ]
+    origins = _origins(cell, [(share, *part) for share, part in zip(shares, parts, strict=True)])
     return merged_cost, origins
+
+
+def _origins(
+    cell: _Cell, parts: Sequence[tuple[float, Contribution, StepCost]]
+) -> list[CostOrigin]:
+    """Sources of a cell by weight; those of an earlier merge take their share of its weight."""
+    tier, size, band = cell
+    found: dict[str, CostOrigin] = {}
+    for share, source, cost in parts:
+        inner = [
+            origin for origin in source.origins if (origin.tier, origin.bucket, origin.band) == cell
+        ] or [
+            CostOrigin(
+                tier=tier,
+                bucket=size,
+                band=band,
+                source=source.source,
+                at_utc_ms=source.at_utc_ms,
+                samples=cost.samples,
+                weight=1.0,
+            )
+        ]
+        for origin in inner:
+            known = found.get(origin.source)
+            newest = origin if known is None or origin.at_utc_ms > known.at_utc_ms else known
+            weight = share * origin.weight + (known.weight if known else 0.0)
+            found[origin.source] = newest.model_copy(update={"weight": min(weight, 1.0)})
+    ranked = sorted(found.values(), key=lambda origin: -origin.weight)
+    shown = [origin for origin in ranked if origin.weight >= LEAST_SHOWN and origin.source != OLDER]
+    rest = [origin for origin in ranked if origin not in shown]
+    if rest:
+        newest = max(rest, key=lambda origin: origin.at_utc_ms)
+        weight = min(sum(origin.weight for origin in rest), 1.0)
+        shown.append(newest.model_copy(update={"source": OLDER, "weight": weight}))
+    return shown
 
 
 def _weight(source: Contribution, cost: StepCost, now_utc_ms: int) -> float:

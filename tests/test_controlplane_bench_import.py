@@ -1,0 +1,109 @@
+"""Results of other tools.  Their files here are constructed: see the samples' README."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controlplane.bench_analysis import analyse
+from controlplane.bench_import import import_results
+from controlplane.bench_read import BenchFileError
+
+pytestmark = pytest.mark.constructed
+SAMPLES = Path(__file__).parent / "samples/bench-constructed"
+
+
+def test_sglangs_own_benchmark_says_the_tier_and_the_cap_by_itself() -> None:
+    file = import_results([SAMPLES / "sglang-plain.jsonl"], [SAMPLES / "sglang-chain.jsonl"])
+    assert {run.tier for run in file.points} == {"plain", "s3k1d4"}
+    run = next(run for run in file.points if run.tier == "s3k1d4" and run.concurrency == 16)
+    assert (run.tok_s, run.accept_length, run.cap, run.backend) == (4400.0, 2.1, 256, "fa3")
+    assert (run.input_len, run.output_len, run.engine_version) == (128, 256, "SGLang 0.5.23")
+    assert run.tpot_s == pytest.approx(16 / 4400, abs=1e-5)
+    found = analyse(file)
+    assert (found.crossover.low, found.crossover.high) == (16, 128)
+
+
+def test_results_under_the_wrong_heading_are_refused() -> None:
+    with pytest.raises(BenchFileError, match="results of s3k1d4, not of a plain server"):
+        import_results([SAMPLES / "sglang-chain.jsonl"], [])
+    with pytest.raises(BenchFileError, match="results of a plain server, not of s1k1d2"):
+        import_results([], [SAMPLES / "sglang-plain.jsonl"], tier="s1k1d2")
+
+
+def test_aiperf_needs_the_tier_and_brings_the_rest() -> None:
+    plain, spec = SAMPLES / "aiperf-plain-16.json", SAMPLES / "aiperf-spec-16.json"
+    with pytest.raises(BenchFileError, match="give it with --tier"):
+        import_results([plain], [spec])
+    file = import_results([plain], [spec], tier="s3k1d4")
+    (point,) = analyse(file).points
+    assert (point.concurrency, point.speedup) == (16, pytest.approx(1.5))
+    assert point.accept_length is None
+    assert point.floor is None
+
+
+def test_guidellm_brings_several_levels_and_open_ones_are_not_compared() -> None:
+    file = import_results(
+        [SAMPLES / "guidellm-plain.json"], [SAMPLES / "guidellm-spec.json"], tier="s3k1d4"
+    )
+    found = analyse(file)
+    assert [point.concurrency for point in found.points] == [1, 16]
+    assert {gone.concurrency for gone in found.not_comparable} == {14, 20}
+    assert "was not held" in found.not_comparable[0].reasons[0]
+
+
+def test_files_given_twice_are_repeats() -> None:
+    path = SAMPLES / "sglang-plain.jsonl"
+    file = import_results([path, path], [])
+    assert sorted(run.repeat for run in file.points if run.concurrency == 16) == [1, 2]
+
+
+def _changed(tmp_path: Path, **changes: object) -> Path:
+    row = json.loads((SAMPLES / "sglang-plain.jsonl").read_text().splitlines()[0])
+    path = tmp_path / "changed.jsonl"
+    path.write_text(json.dumps(row | changes) + "\n")
+    return path
+
+
+def test_a_run_at_a_rate_did_not_hold_its_concurrency(tmp_path: Path) -> None:
+    file = import_results([_changed(tmp_path, request_rate=4.0)], [])
+    assert "4 per second" in file.points[0].not_comparable[0]
+
+
+def test_an_unlimited_run_needs_the_concurrency(tmp_path: Path) -> None:
+    path = _changed(tmp_path, max_concurrency=None)
+    with pytest.raises(BenchFileError, match=r"changed\.jsonl:1:1: .*--concurrency"):
+        import_results([path], [])
+    assert import_results([path], [], concurrency=32).points[0].concurrency == 32
+
+
+def test_mean_lengths_that_hardly_differ_are_the_same_load(tmp_path: Path) -> None:
+    path = _changed(tmp_path, total_output_tokens=4 * 254)
+    file = import_results([SAMPLES / "sglang-plain.jsonl", path], [])
+    assert {run.output_len for run in file.points} == {256}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"output_throughput": 0}, "tok_s"),
+        ({"output_throughput": float("nan")}, "tok_s"),
+        ({"output_throughput": "fast"}, "tok_s"),
+        ({"max_concurrency": -1}, "concurrency"),
+        ({"accept_length": 2.0}, "at most 1 tokens"),
+    ],
+)
+def test_impossible_figures_are_refused_with_their_place(
+    tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(BenchFileError, match=rf"changed\.jsonl:1:1: .*{words}"):
+        import_results([_changed(tmp_path, **changes)], [])
+
+
+def test_what_no_tool_wrote_is_refused_with_what_was_expected(tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text('{"hello": 1}')
+    with pytest.raises(BenchFileError, match="not understood: expected output_throughput"):
+        import_results([path], [])
