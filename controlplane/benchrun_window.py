@@ -18,6 +18,8 @@ from store.observations import EngineFacts, Sample
 
 SIMULATION_LAG = 0.02
 """Share by which a simulated engine may fall behind wall time."""
+LATE_SHARE = 0.05
+"""Share of a request's time by which the load generator may be late on average."""
 UNREAD = 0.10
 """Share of the engine's own tokens that the load may not have seen before it counts as behind."""
 UNREAD_FROM_S = 1.5
@@ -89,7 +91,7 @@ def measured(
     running = _mean(one.concurrency for one in seen)
     in_flight = fmean(report.in_flight for report in inside)
     told = _standing_queue(seen)
-    bound = _client_bound(inside, first, last, seconds)
+    bound = _client_bound(window, inside, first, last, seconds)
     unread = _unread(window, counted, tok_s)
     identity = facts.identity
     cap = None
@@ -201,16 +203,34 @@ def _accept_length(tier: str, whole: Sequence[FlowRequest], seen: Sequence[Sampl
 
 
 def _client_bound(
-    inside: Sequence[FlowReport], first: FlowReport, last: FlowReport, seconds: float
+    window: Window,
+    inside: Sequence[FlowReport],
+    first: FlowReport,
+    last: FlowReport,
+    seconds: float,
 ) -> tuple[str, ...]:
+    """Why the load generator may have been the bottleneck; empty if it was not."""
     share = (last.cpu_s - first.cpu_s) / seconds
     lags = sorted(lag for report in inside for lag in report.lags_ms)
-    late_ms = lags[min(int(0.99 * len(lags)), len(lags) - 1)] if lags else 0.0
     found = []
     if share > BOTTLENECK_CPU:
         found.append(f"client-bound: the load generator used {100 * share:.0f} % of a core")
-    if late_ms > BOTTLENECK_LAG_S * 1000:
-        found.append(f"client-bound: the load generator was {late_ms:.0f} ms late (p99)")
+    if not lags:
+        return tuple(found)
+    late_ms = lags[min(int(0.99 * len(lags)), len(lags) - 1)]
+    if window.load.rate_s is not None:
+        if late_ms > BOTTLENECK_LAG_S * 1000:
+            found.append(f"client-bound: arrivals were {late_ms:.0f} ms late (p99)")
+        return tuple(found)
+    # In a closed loop a late client leaves its place in the batch empty: what counts is its mean
+    # lateness against how long a request takes.
+    times = [one.done_ms - one.sent_ms for report in inside for one in report.finished]
+    typical = median(times) if times else 1000 * seconds
+    if fmean(lags) > LATE_SHARE * typical:
+        found.append(
+            f"client-bound: the load generator was {fmean(lags):.1f} ms late on average, "
+            f"{100 * fmean(lags) / typical:.0f} % of a request's time"
+        )
     return tuple(found)
 
 

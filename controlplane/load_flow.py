@@ -232,8 +232,10 @@ class Flow:
             if sender.first_ms is None and tokens_in(data):
                 sender.first_ms = now_ms()
                 sender.warm = True
-        if not sender.last:
-            raise BadAnswerError("an answer without any token: is this an SGLang /generate?")
+        if sender.first_ms is None:
+            # SGLang answers 200 to what it refuses later, with the error in the stream.
+            said = sender.last[:160].decode(errors="replace") or "nothing"
+            raise BadAnswerError(f"no token came, but: {said}")
 
 
 def _meta(event: bytes) -> dict[str, object]:
@@ -251,7 +253,7 @@ async def hello(target: Target, settings: FlowSettings) -> tuple[Prompts | None,
     words = chosen.words
     trial = Flow(target, settings, chosen)
     record = await _try(trial)
-    if record.error.startswith("BadAnswerError: HTTP 4") and chosen.needs_tokenizer:
+    if record.error.startswith("BadAnswerError") and chosen.needs_tokenizer:
         refused = record.error
         if settings.prompts != "builtin":
             return None, FlowHello(problem=f"the server takes no text ({refused}): use ids")

@@ -1,0 +1,139 @@
+"""A small benchmark of a real SGLang on the CPU, from the command line to the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controlplane.bench_records import BenchFile
+from controlplane.clock import SystemClock
+from controlplane.load_flow import hello
+from controlplane.load_plan import Target
+from controlplane.load_reports import FlowSettings
+from tests.controlplane_rig import Deck, deck
+from tests.engine.cpu_engine import CpuEngine
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+
+TIERS = "off,s3k1d4"
+IDS = "ids:500"
+"""The tiny model has 512 tokens."""
+SPECDECK = Path(sys.executable).parent / "specdeck"
+
+
+@pytest.fixture(scope="module")
+def engine(work: Path) -> Iterator[CpuEngine]:
+    with CpuEngine(work, "bench", tiers=TIERS, args=("--skip-tokenizer-init",)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def plane(engine: CpuEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deck]:
+    folder = tmp_path_factory.mktemp("bench")
+    config = folder / "specdeck.toml"
+    config.write_text(
+        f'database = "{folder / "deck.sqlite3"}"\n'
+        f'[[engines]]\nid = "cpu"\nurl = "{engine.url}"\npoll_s = 0.2\nstance = "shadow"\n'
+    )
+    with deck(["--config", str(config)], os.environ) as running:
+        end = time.monotonic() + 10
+        while httpx.get(f"{running.url}/v1/engines/cpu").json()["engine"]["facts"] is None:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield running
+
+
+def bench(plane: Deck, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """``specdeck bench`` against the control plane."""
+    return subprocess.run(
+        [SPECDECK, "bench", *arguments, "--url", plane.url],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def state(engine: CpuEngine) -> dict[str, Any]:
+    answer: dict[str, Any] = httpx.get(f"{engine.url}/speculation").json()
+    return answer
+
+
+def test_a_small_sweep_measures_both_tiers_and_gives_the_engine_back(
+    engine: CpuEngine, plane: Deck, tmp_path: Path
+) -> None:
+    before = state(engine)
+    out = tmp_path / "results.json"
+    begun = SystemClock().utc_ms()
+    done = bench(
+        plane, "cpu", "--concurrency", "1,4", "--budget", "16s", "--window", "1s",
+        "--in", "16", "--out", "48", "--prompts", IDS, "--json", str(out),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "s3k1d4" in done.stdout
+    file = BenchFile.model_validate_json(out.read_bytes())
+    assert file.complete
+    assert not file.simulated
+    first = [(point.concurrency, point.tier, point.repeat) for point in file.points[:8]]
+    assert first == [
+        (1, "off", 1), (1, "s3k1d4", 1), (1, "s3k1d4", 2), (1, "off", 2),
+        (4, "off", 1), (4, "s3k1d4", 1), (4, "s3k1d4", 2), (4, "off", 2),
+    ]  # fmt: skip
+    for point in file.points:
+        assert point.tok_s > 1
+        assert point.at_utc_ms is not None
+        assert point.at_utc_ms > begun
+        assert point.running == pytest.approx(point.concurrency, abs=1)
+        assert point.failed == 0
+        if point.tier == "off":
+            assert point.off_kind is not None
+            assert point.accept_length is None
+        else:
+            # The tiny drafter reads its target's own next-token table: often right, not always.
+            assert point.accept_length is not None
+            assert 1.5 < point.accept_length <= 4.0
+        assert point.engine_version == "0.5.23"
+        assert point.cap == 16
+        assert point.ttft_s is not None
+    after = state(engine)
+    assert after["boot_id"] == before["boot_id"]
+    analysed = bench_file(out)
+    assert analysed["crossover"].keys() >= {"low", "high", "reason"}
+    told = [*analysed["points"], *analysed["not_comparable"]]
+    assert {point["concurrency"] for point in told} >= {1, 4}
+    assert all(point["interval"] for point in analysed["points"] if point["repeats"] > 1)
+    assert analysed["verdict"]
+
+
+def bench_file(out: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [SPECDECK, "bench", "analyze", str(out), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_token_ids_are_sent_where_the_server_has_no_tokenizer(engine: CpuEngine) -> None:
+    target = Target.parse(engine.url)
+    settings = FlowSettings(url=engine.url, prompts=IDS, input_len=8, output_len=4)
+    prompts, said = asyncio.run(hello(target, settings))
+    assert prompts is not None
+    assert said.problem == ""
+    assert said.prompts == "random token ids, 8 tokens in, 4 out"
+    # The fall-back's ids do not exist in so tiny a vocabulary, and the server's words say so.
+    prompts, said = asyncio.run(hello(target, FlowSettings(url=engine.url, output_len=4)))
+    assert prompts is None or "the server takes no text" in said.prompts
