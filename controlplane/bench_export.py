@@ -24,8 +24,8 @@ import json
 from collections.abc import Sequence
 from enum import StrEnum
 
+from controlplane.bench_csv import COLUMNS, SEPARATOR
 from controlplane.bench_propose import Proposal
-from controlplane.bench_read import COLUMNS, SEPARATOR
 from controlplane.bench_records import BenchPoint
 from engine_patch.tier import OFF, TierShape
 

@@ -5,35 +5,19 @@ A file that cannot be used is refused with file, line and column and what is exp
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from controlplane.bench_csv import COLUMNS, SEPARATOR, read_csv
 from controlplane.bench_kit import is_kit_row, kit_file
-from controlplane.bench_records import PLAIN, BenchFile, BenchPoint
-from engine_patch.tier import OFF, TierShape
+from controlplane.bench_records import BenchFile, BenchFileError
 
-REQUIRED = ("tier", "concurrency", "tok_s")
-SHAPE = ("num_steps", "topk", "num_draft_tokens")
 LARGEST_BYTES = 64 * 1024 * 1024
-SEPARATOR = "; "
-"""Between the sentences of a ``not_comparable`` cell."""
-_FIELDS = frozenset(BenchPoint.model_fields) - {"source"}
-COLUMNS = (
-    "tier",
-    *SHAPE,
-    *("concurrency", "tok_s", "accept_length", "cap", "repeat"),
-    *("backend", "engine_version", "gpu", "input_len", "output_len", "seconds"),
-)
 
-
-class BenchFileError(ValueError):
-    """A results file cannot be used; the text begins with file, line and column."""
+__all__ = ["COLUMNS", "SEPARATOR", "BenchFileError", "json_rows", "read", "text_of"]
 
 
 def read(path: Path) -> BenchFile:
@@ -47,7 +31,7 @@ def read(path: Path) -> BenchFile:
     if not stripped:
         raise BenchFileError(f"{path}:1:1: the file is empty")
     if stripped[0] != "{":
-        return _csv(path, text)
+        return read_csv(path, text)
     rows = json_rows(path, text)
     if all(is_kit_row(row) for row in rows):
         try:
@@ -141,127 +125,3 @@ def _own(path: Path, row: dict[str, Any]) -> BenchFile:
         where = ".".join(str(part) for part in first["loc"])
         message = str(first["msg"]).removeprefix("Value error, ")
         raise BenchFileError(f"{path}:1:1: {where}: {message}") from error
-
-
-def _csv(path: Path, text: str) -> BenchFile:
-    if "\0" in text:
-        raise BenchFileError(f"{path}:{text[: text.index(chr(0))].count(chr(10)) + 1}:1: no text")
-    reader = csv.reader(io.StringIO(text), strict=True)
-    try:
-        rows = [(reader.line_num, row) for row in reader]
-    except csv.Error as error:
-        raise BenchFileError(f"{path}:{reader.line_num}:1: no CSV: {error}") from error
-    header = [name.strip() for name in rows[0][1]]
-    missing = [name for name in REQUIRED if name not in header]
-    if missing:
-        raise BenchFileError(
-            f"{path}:1:1: no column {', '.join(missing)}; expected {','.join(COLUMNS)}"
-        )
-    twice = {name for name in header if header.count(name) > 1}
-    if twice:
-        raise BenchFileError(f"{path}:1:1: column {', '.join(sorted(twice))} appears twice")
-    ignored = [name for name in header if name not in _FIELDS and name not in SHAPE]
-    points: list[BenchPoint] = []
-    seen: dict[tuple[object, ...], int] = {}
-    for line, row in rows[1:]:
-        if not any(cell.strip() for cell in row):
-            continue
-        if len(row) != len(header):
-            raise BenchFileError(
-                f"{path}:{line}:{min(len(row), len(header)) + 1}: {len(row)} fields, the header "
-                f"has {len(header)}"
-            )
-        cells = {name: value.strip() for name, value in zip(header, row, strict=True)}
-        point = _point(path, line, header, cells, seen)
-        points.append(point)
-    if not points:
-        raise BenchFileError(f"{path}:2:1: no rows below the header")
-    notes = (f"columns not used: {', '.join(ignored)}",) if ignored else ()
-    return BenchFile(points=tuple(points), notes=notes)
-
-
-def _point(
-    path: Path,
-    line: int,
-    header: list[str],
-    cells: Mapping[str, str],
-    seen: dict[tuple[object, ...], int],
-) -> BenchPoint:
-    def wrong(name: str, message: str) -> BenchFileError:
-        column = header.index(name) + 1 if name in header else 1
-        return BenchFileError(f"{path}:{line}:{column}: {name}: {message}")
-
-    tier, label = _tier(cells, wrong)
-    fields: dict[str, object] = {
-        name: value
-        for name, value in cells.items()
-        if value and name in _FIELDS and name not in ("tier", "label")
-    }
-    fields |= {"tier": tier, "source": f"{path.name}:{line}"}
-    fields["label"] = cells.get("label") or label
-    if cells.get("not_comparable"):
-        fields["not_comparable"] = tuple(cells["not_comparable"].split(SEPARATOR))
-    if tier in (PLAIN, OFF) and cells.get("accept_length") in ("0", "0.0"):
-        fields.pop("accept_length")
-    identity = tuple(
-        fields.get(name)
-        for name in (
-            *("tier", "label", "concurrency", "backend", "engine_version", "gpu"),
-            *("input_len", "output_len", "off_kind", "arrivals"),
-        )
-    )
-    if "repeat" not in fields:
-        fields["repeat"] = 1 + sum(key[:-1] == identity for key in seen)
-    try:
-        point = BenchPoint.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else "tier"
-        message = str(first["msg"]).removeprefix("Value error, ")
-        value = f" ({cells[name]!r})" if cells.get(name) else ""
-        raise wrong(name, message + value) from error
-    key = (*identity, point.repeat)
-    if key in seen:
-        raise wrong(
-            "repeat",
-            f"repeat {point.repeat} of {tier} at {point.concurrency} is also in line {seen[key]}",
-        )
-    seen[key] = line
-    return point
-
-
-def _tier(cells: Mapping[str, str], wrong: Any) -> tuple[str, str]:
-    """Tier name and label: a tier column that is no tier name labels the shape's columns."""
-    said = cells["tier"]
-    if not said:
-        raise wrong("tier", "empty; expected plain, off or a tier such as s3k1d4")
-    numbers: dict[str, int] = {}
-    for name in SHAPE:
-        value = cells.get(name, "")
-        if value:
-            try:
-                numbers[name] = int(value)
-            except ValueError as error:
-                raise wrong(name, f"{value!r} is no whole number") from error
-    if said in (PLAIN, OFF):
-        if numbers.get("num_steps", 0) != 0:
-            raise wrong("num_steps", f"{said} drafts nothing: expected 0 or empty")
-        return said, ""
-    try:
-        shape = TierShape.parse(said)
-        label = ""
-    except ValueError as error:
-        if len(numbers) < len(SHAPE):
-            raise wrong(
-                "tier", f"{error}; or give num_steps, topk and num_draft_tokens beside it"
-            ) from error
-        label = said
-        try:
-            shape = TierShape(**numbers)
-        except ValidationError as bad:
-            message = str(bad.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")
-            raise wrong("num_steps", message) from bad
-    for name, number in numbers.items():
-        if getattr(shape, name) != number:
-            raise wrong(name, f"{number} is not that of {shape.name}")
-    return shape.name, label

@@ -17,6 +17,10 @@ SCHEMA: Literal["specdeck.bench/1"] = "specdeck.bench/1"
 PLAIN = "plain"
 
 
+class BenchFileError(ValueError):
+    """A results file cannot be used; the text begins with file, line and column."""
+
+
 def _tier(name: str) -> str:
     return PLAIN if name == PLAIN else TierShape.parse(name).name
 

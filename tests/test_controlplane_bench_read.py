@@ -173,3 +173,22 @@ def test_any_bytes_are_read_or_refused(
     path.write_bytes(data)
     with contextlib.suppress(BenchFileError):
         read(path)
+
+
+@pytest.mark.parametrize("numbers", ["1,1", ","])
+def test_accept_lengths_too_far_apart_for_repeats_are_different_workloads(
+    tmp_path: Path, numbers: str
+) -> None:
+    first, second = numbers.split(",")
+    text = HEAD + f"plain,,,,8,100,,,1\ns3k1d4,3,1,4,8,150,2.0,,{first}\n"
+    text += f"s3k1d4,3,1,4,8,250,3.0,,{second}\ns3k1d4,3,1,4,64,120,2.1,,{first}\n"
+    file = _read(tmp_path, text)
+    labels = [run.label for run in file.points]
+    assert labels == ["", "accept 2.0", "accept 3.0", "accept 2.0"]
+    assert {run.repeat for run in file.points} == {1}
+    assert "different workloads" in file.notes[0]
+
+
+def test_repeats_that_say_so_are_repeats_whatever_they_accepted(tmp_path: Path) -> None:
+    text = HEAD + "s3k1d4,3,1,4,8,150,2.0,,1\ns3k1d4,3,1,4,8,250,3.0,,2\n"
+    assert {run.label for run in _read(tmp_path, text).points} == {""}
