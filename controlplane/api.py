@@ -14,6 +14,7 @@ from controlplane import (
     routes_benchmarks,
     routes_engines,
     routes_events,
+    routes_fleet,
     routes_system,
 )
 from controlplane.gate import BodyLimit, HostGuard, allowed_hosts
@@ -59,7 +60,7 @@ def create_app(service: Service, settings: Settings, tokens: Tokens | None = Non
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostGuard, hosts=allowed_hosts(settings))
-    for routes in (routes_system, routes_engines, routes_benchmarks, routes_events):
+    for routes in (routes_system, routes_engines, routes_fleet, routes_benchmarks, routes_events):
         app.include_router(routes.router)
 
     def openapi() -> dict[str, Any]:

@@ -18,6 +18,7 @@ import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from controlplane.client_benchmarks import BenchmarkCalls
+from controlplane.client_fleet import FleetCalls
 from controlplane.messages import (
     About,
     EngineStatus,
@@ -69,7 +70,7 @@ class NotConfirmedError(ControlPlaneError):
     """What was asked for is in force, but the engine did not confirm it in time."""
 
 
-class ControlPlaneClient(BenchmarkCalls):
+class ControlPlaneClient(BenchmarkCalls, FleetCalls):
     """Talks to one control plane; an async context manager.
 
     Args:

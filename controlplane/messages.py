@@ -5,9 +5,11 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from engine_patch.contract import Mode
+from engine_patch.costs import StepCost
 from engine_patch.tier import Frozen, TierName, Wire
+from store.observations import PluginStatus
 from store.policies import Policy, PolicyConfig, Stance
-from store.records import EngineRecord, Guards, Override, Tick
+from store.records import Alarm, EngineRecord, Guards, Override, Reason, Tick
 
 API_VERSION = "v1"
 
@@ -45,6 +47,68 @@ class EngineStatus(Wire):
     tick: Tick | None = None
     poll_s: float
     now_utc_ms: int
+
+
+class FleetRow(Wire):
+    """One engine in few words, for a list of hundreds.
+
+    Args:
+        text: the verdict in words, "" before the first tick.
+        asked: the tier of a decision that is not settled yet.
+        age_s: seconds since the newest fresh sample; None if there never was one.
+        gap: why the newest poll failed; "" if it did not.
+        tick_id: row id of the newest tick.
+    """
+
+    engine_id: str
+    name: str = ""
+    group: str = ""
+    model: str = ""
+    plugin: PluginStatus | None = None
+    simulated: bool = False
+    stance: Stance | None = None
+    policy: str = ""
+    tiers: tuple[TierName, ...] = ()
+    desired: TierName | None = None
+    confirmed: TierName | None = None
+    tier_age_s: float | None = None
+    asked: TierName | None = None
+    override_by: str = ""
+    override_left_s: float | None = None
+    reason: Reason | None = None
+    text: str = ""
+    concurrency: int | None = None
+    queued: int | None = None
+    decode_tok_s: float | None = None
+    accept_length: float | None = None
+    kv_used: float | None = None
+    alarms: tuple[Alarm, ...] = ()
+    warnings: tuple[str, ...] = ()
+    gap: str = ""
+    age_s: float | None = None
+    poll_s: float
+    tick_id: int = 0
+
+
+class Fleet(Wire):
+    """Answer of ``GET /v1/fleet``: every engine in one row, in the order of the settings."""
+
+    now_utc_ms: int
+    rows: tuple[FleetRow, ...] = ()
+
+
+class Costs(Wire):
+    """Answer of ``GET /v1/engines/{id}/costs``: the step-cost table that automation reckons with.
+
+    Args:
+        setup_key: what it was measured on; "" before the engine was reached.
+        source: where the cells come from, for people; "" without a table.
+        costs: empty if nothing is measured for this setup.
+    """
+
+    setup_key: str = ""
+    source: str = ""
+    costs: tuple[StepCost, ...] = ()
 
 
 class OverrideRequest(Frozen):
