@@ -55,7 +55,9 @@ def kit_file(name: str, rows: Iterable[Mapping[str, Any]]) -> BenchFile:
         key = (*fields.values(), str(row["conc"]))
         seen[key] += 1
         requests, tokens = row.get("requests"), row.get("out_tokens")
-        counted = isinstance(requests, int) and isinstance(tokens, int) and requests > 0
+        length: int | None = None
+        if isinstance(requests, int) and isinstance(tokens, int) and requests > 0:
+            length = round(tokens / requests)
         given = fields | {
             "concurrency": row["conc"],
             "tok_s": row["tok_s"],
@@ -66,7 +68,7 @@ def kit_file(name: str, rows: Iterable[Mapping[str, Any]]) -> BenchFile:
             "engine_version": ENGINE,
             "gpu": GPU,
             "input_len": PROMPT_TOKENS,
-            "output_len": round(tokens / requests) if counted else None,
+            "output_len": length,
             "seconds": row.get("seconds"),
             "requests": requests,
             "source": f"{name}:{line}",
