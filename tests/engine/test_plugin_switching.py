@@ -98,6 +98,7 @@ def test_every_commanded_tier_is_run_confirmed_and_changes_what_sglang_does(
         engine.wait_runs(name, within_s=1.0)
         before = engine.replica()
         answers = engine.engine.generate(PROMPTS[:2], new_tokens=40, concurrency=2)
+        engine.wait(lambda: engine.replica().running == 0, "idle")
         after = engine.replica()
         assert _gauge(engine, "spec_num_steps") == steps
         verified = after.verify_steps - before.verify_steps
@@ -135,6 +136,7 @@ def test_the_accept_window_belongs_to_one_tier(engine: PluginClient) -> None:
         engine.command("on", tier=tier)
         engine.wait_runs(tier)
         engine.engine.generate(PROMPTS, new_tokens=30)
+        engine.wait(lambda: engine.replica().running == 0, "idle")
         window = engine.replica().accept
         assert window is not None
         assert window.tier == tier
