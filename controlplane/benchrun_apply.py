@@ -40,14 +40,12 @@ def policy_request(
 
 
 def thresholds_words(policy: HysteresisPolicy) -> str:
-    """``s3k1d4 up to 40, back at 32, then off``."""
+    """``s3k1d4, from 24 running requests s1k1d2 (back at 16), from 40 off (back at 32)``."""
     parts = [policy.tiers[0]]
     for boundary, busier in zip(policy.boundaries, policy.tiers[1:], strict=True):
-        parts.append(
-            f"until {boundary.up_at} requests run, then {busier} until they fall to "
-            f"{boundary.down_at}"
-        )
-    return " ".join(parts) if len(parts) == 2 else "; ".join(parts)
+        unit = " running requests" if len(parts) == 1 else ""
+        parts.append(f"from {boundary.up_at}{unit} {busier} (back at {boundary.down_at})")
+    return ", ".join(parts)
 
 
 def proposal_lines(proposal: Proposal, present: PolicyConfig | None) -> list[str]:
