@@ -15,7 +15,7 @@ from console.trend import nice_top
 from controlplane.messages import EngineStatus
 from engine_patch.tier import OFF, TierName
 from store.observations import EngineFacts, Gap, Sample, Source
-from store.policies import FixedPolicy, HysteresisPolicy, PolicyConfig
+from store.policies import FixedPolicy, PolicyConfig
 from store.records import Decision, EngineSwitch, Tick
 
 WINDOW_MS = 120_000
@@ -93,10 +93,10 @@ class Board:
         """The tiers from quiet to busy: the policy's order first, then what else was built."""
         order: list[TierName] = []
         policy = None if self.policy is None else self.policy.policy
-        if isinstance(policy, HysteresisPolicy):
-            order += policy.tiers
         if isinstance(policy, FixedPolicy):
             order.append(policy.tier)
+        elif policy is not None:
+            order += policy.tiers
         if self.facts is not None:
             order += [tier.name for tier in self.facts.tiers]
         return tuple(dict.fromkeys(order))

@@ -13,7 +13,7 @@ from console.spans import BLANK, Line, Role, Span, line, pad, recolour
 from console.trend import Range, buckets, draw, means, strip
 from engine_patch.tier import OFF, TierShape
 from store.observations import Sample, Source
-from store.policies import HysteresisPolicy
+from store.policies import FixedPolicy, HysteresisPolicy
 
 LABEL, NOW, UNIT, RANGE, THRESHOLDS = 15, 6, 6, 7, 12
 """Widths of the table's columns in cells; the trend takes what is left."""
@@ -199,7 +199,7 @@ def accept_floor(scene: Scene) -> str:
 
 def _kv_high(board: Board) -> float | None:
     policy = None if board.policy is None else board.policy.policy
-    return policy.kv_high if isinstance(policy, HysteresisPolicy) else None
+    return None if policy is None or isinstance(policy, FixedPolicy) else policy.kv_high
 
 
 def _replicas(board: Board) -> int:

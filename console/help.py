@@ -10,7 +10,7 @@ from console.gauges import gauges
 from console.header import all_notices
 from console.scene import STALE_POLLS, Scene, strip_signs
 from console.spans import BLANK, Line, Role, Span, line, rule
-from store.policies import FixedPolicy, HysteresisPolicy
+from store.policies import FixedPolicy, GoodputPolicy, HysteresisPolicy
 
 
 def help_lines(scene: Scene, keys: Sequence[tuple[str, str, bool]], cells: int) -> tuple[Line, ...]:
@@ -65,8 +65,15 @@ def thresholds(scene: Scene) -> tuple[str, ...]:
     head = f"{policy.kind} policy, version {config.version} by {config.author}, {config.stance}"
     if isinstance(policy, FixedPolicy):
         return (head, f"always {policy.tier}")
-    assert isinstance(policy, HysteresisPolicy)
     found = [head]
+    if isinstance(policy, GoodputPolicy):
+        found.append(
+            f"another tier is used when {100 * policy.gain:g} % more tok/s are expected of it for "
+            f"{seconds(policy.hold_s)}, the cost of the change included"
+        )
+        if policy.tpot_ms is not None:
+            found.append(f"a token of one request may take {policy.tpot_ms:g} ms at most")
+        return (*found, *_kept_and_guarded(policy))
     pairs = zip(policy.tiers, policy.tiers[1:], policy.boundaries, strict=False)
     for quiet, busy, boundary in pairs:
         found.append(
@@ -79,12 +86,15 @@ def thresholds(scene: Scene) -> tuple[str, ...]:
             f"{tier} is left below an accept length of {floor:.2f} tok for "
             f"{seconds(policy.accept_hold_s)}"
         )
-    found.append(f"a confirmed tier is kept for {seconds(policy.min_dwell_s)} at least (dwell)")
-    found.append(
+    return (*found, *_kept_and_guarded(policy))
+
+
+def _kept_and_guarded(policy: HysteresisPolicy | GoodputPolicy) -> tuple[str, str]:
+    return (
+        f"a confirmed tier is kept for {seconds(policy.min_dwell_s)} at least (dwell)",
         f"KV used {100 * policy.kv_high:g} % turns speculation off at once, "
-        f"under {100 * policy.kv_low:g} % it may return"
+        f"under {100 * policy.kv_low:g} % it may return",
     )
-    return tuple(found)
 
 
 def signs(scene: Scene) -> tuple[tuple[str, str], ...]:

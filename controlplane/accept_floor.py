@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from controlplane.consequence import HOUR_MS, Watch
 from controlplane.plan import Plan
 from controlplane.policy_state import PolicyState, View
 
@@ -49,12 +50,18 @@ class FloorStep(NamedTuple):
     probe: bool
 
 
-def floor_step(state: PolicyState, load: int, accept: AcceptEvidence, now: int) -> FloorStep:
-    """One tier busier after a failed floor, one tier quieter for a trial that is due."""
+def floor_step(
+    state: PolicyState, load: int, accept: AcceptEvidence, now: int, *, affordable: bool = True
+) -> FloorStep:
+    """One tier busier after a failed floor, one tier quieter for a trial that is due.
+
+    Args:
+        affordable: the hourly budget of tokens has room for a trial.
+    """
     if accept.failed:
         return FloorStep(state.want + 1, retreat=True, probe=False)
     due = state.floor > load and not state.probing
-    if due and now >= state.probe_at_ms:
+    if due and affordable and now >= state.probe_at_ms:
         return FloorStep(state.floor - 1, retreat=False, probe=True)
     return FloorStep(state.floor, retreat=False, probe=False)
 
@@ -67,3 +74,22 @@ def retreated_state(plan: Plan, state: PolicyState, now: int) -> PolicyState:
     else:
         gap = plan.probe_after_ms
     return replace(state, probing=False, probe_gap_ms=gap, probe_at_ms=now + gap)
+
+
+def affordable(watch: Watch | None, budget: int) -> bool:
+    """Whether the hourly budget has room for a trial as dear as the last one.
+
+    A debt that is paid off always allows one, so that trials never stop.
+    """
+    return watch is None or watch.probe_debt <= 0 or watch.probe_debt + watch.probe_cost <= budget
+
+
+def charged(watch: Watch, decoded: int, since_ms: int, budget: int, *, on_trial: bool) -> Watch:
+    """The debt after a sample: what a trial decoded, less what the hour brings."""
+    if not on_trial and watch.probe_debt <= 0:
+        return watch
+    debt = watch.probe_debt - budget * since_ms / HOUR_MS
+    cost = watch.probe_cost
+    if on_trial:
+        debt, cost = debt + decoded, cost + decoded
+    return replace(watch, probe_debt=max(debt, 0.0), probe_cost=cost)

@@ -45,7 +45,7 @@ class Basis:
 
 def make_basis(config: ControllerConfig) -> Basis:
     policy = config.policy
-    plan = make_plan(policy.policy, config.facts)
+    plan = make_plan(policy.policy, config.facts, config.costs, rules=policy.rules)
     read_only = read_only_text(config.facts, read_only=config.read_only)
     warnings = plan.warnings
     if (

@@ -5,6 +5,7 @@ Pure; all numbers come from the view and the state that the choice was made with
 
 from __future__ import annotations
 
+from controlplane.consequence import Judgement
 from controlplane.guards import kv_after
 from controlplane.plan import Plan
 from controlplane.policy_state import PolicyState, View
@@ -17,6 +18,8 @@ KV_AFTER = "KV used after return"
 RETRACTED = "retracted"
 CALM = "time without retraction"
 TRIAL = "time since retreat"
+SPEED = "tok/s after the change"
+EXPECTED = "expected tok/s"
 
 
 def seconds(ms: float) -> str:
@@ -35,6 +38,8 @@ def number(value: float | None, unit: str) -> str:
             return f"{value:.0f}"
         case "s":
             return f"{value:.1f} s"
+        case "tok/s":
+            return f"{value:.0f}"
     return f"{value:.2f}"
 
 
@@ -109,6 +114,11 @@ def accept_clause(plan: Plan, view: View, tier: int, *, low: bool, held_ms: int)
         needed_s=plan.accept_hold_ms / 1000,
         met=right and held_ms >= plan.accept_hold_ms,
     )
+
+
+def speed_clause(found: Judgement) -> Clause:
+    """What a change brought, against the least that would have been good enough."""
+    return plain_clause(SPEED, found.measured, "tok/s", Op.LT, found.least)
 
 
 def guard_clauses(plan: Plan, state: PolicyState, view: View) -> tuple[Clause, ...]:

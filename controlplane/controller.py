@@ -218,7 +218,7 @@ def _sample_step(
     obedience, command = result.obedience, result.command
     if state.released is not None and command is None and target is None:
         obedience, command = _handed_back(obedience, situation)
-    alarms = alarms_of(situation, obedience)
+    alarms = alarms_of(situation, obedience, policy)
     if alarms is not obedience.alarms:
         obedience = replace(obedience, alarms=alarms)
     made = (*settled, *result.decisions)

@@ -21,7 +21,7 @@ from controlplane.overrides import check_commandable, check_tiers, extended, mak
 from controlplane.pilot import Pilot
 from store.db import Record, Store
 from store.errors import StoreError, StoreRefused
-from store.policies import PolicyConfig, Stance
+from store.policies import RULES, PolicyConfig, Stance
 from store.records import AuditEntry, Override
 
 
@@ -180,6 +180,7 @@ class Desk:
                     "author": author,
                     "reason": request.reason,
                     "created_utc_ms": self._around.clock.utc_ms(),
+                    "rules": RULES,
                 }
             )
             detail = f"version {changed.version}, {changed.stance}: {request.reason}".rstrip(": ")

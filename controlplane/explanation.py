@@ -21,6 +21,7 @@ from controlplane.clauses import (
     plain_clause,
     quieter_clause,
     seconds,
+    speed_clause,
 )
 from controlplane.guards import GUARDS, guard_tier, kv_after
 from controlplane.plan import Plan
@@ -66,6 +67,8 @@ def _cause(plan: Plan, state: PolicyState, view: View, choice: Choice) -> tuple[
         case Reason.ACCEPT_FLOOR:
             clause = accept_clause(plan, view, choice.came_from, low=True, held_ms=choice.held_ms)
             return () if clause is None else (clause,)
+        case Reason.REVERT if choice.held_off is not None:
+            return (speed_clause(choice.held_off.judged),)
         case Reason.PROBE:
             gap = state.probe_gap_ms / 1000
             return (plain_clause(TRIAL, choice.held_ms / 1000, "s", Op.GE, gap),)
@@ -116,13 +119,15 @@ def _text(
             return f"{want} is tried again · {said}"
         if choice.reason in GUARDS and state.guard is None:
             return f"{want} returns · {said}"
+        if choice.reason is Reason.REVERT:
+            return f"back to {want} · {said}"
         return said
     if choice.helpless:
         kind = "KV slots are short" if state.guard is Reason.KV_PRESSURE else "requests retracted"
         return f"{kind}, and no tier the policy may use gives slots back: {want} stays · {said}"
     if state.guard is not None:
         return f"{want} stays until KV slots are free · {said}"
-    note = _gate_text(plan, view, choice)
+    note = gate_text(plan, view, choice)
     if state.floor > state.load and choice.gate is None:
         left = seconds(max(state.probe_at_ms - view.now_ms, 0))
         floor = plan.floors[state.floor - 1]
@@ -133,7 +138,8 @@ def _text(
     return " · ".join(part for part in (said, note) if part) or f"{want} is the only tier"
 
 
-def _gate_text(plan: Plan, view: View, choice: Choice) -> str:
+def gate_text(plan: Plan, view: View, choice: Choice) -> str:
+    """What stands in the way of the change that is wanted, "" if nothing does."""
     match choice.gate:
         case None:
             return ""
@@ -143,6 +149,13 @@ def _gate_text(plan: Plan, view: View, choice: Choice) -> str:
             return f"dwell {seconds(choice.gate_left_ms)} left"
         case Gate.PENDING:
             return "waiting for the engine"
+        case Gate.COOLDOWN:
+            return f"cooldown {seconds(choice.gate_left_ms)} left"
+        case Gate.BUDGET:
+            return f"switch budget of the hour is used, {seconds(choice.gate_left_ms)} left"
+        case Gate.HELD_OFF:
+            tier = plan.say(plan.tiers[choice.candidate])
+            return f"{tier} made things worse, held off {seconds(choice.gate_left_ms)} more"
         case Gate.KV_ROOM:
             after = kv_after(view, plan.reserves[choice.candidate])
             return (
@@ -187,7 +200,7 @@ def _outlook(plan: Plan, state: PolicyState, view: View, choice: Choice) -> tupl
                 tier=plan.tiers[refuge],
                 reason=Reason.KV_PRESSURE,
                 clauses=(plain_clause(KV_USED, view.kv_used, "share", Op.GE, plan.kv_high),),
-                blocked=_gate_text(plan, view, choice) if choice.gate is Gate.GRACE else "",
+                blocked=gate_text(plan, view, choice) if choice.gate is Gate.GRACE else "",
             )
         )
     return tuple(found)
@@ -222,7 +235,7 @@ def _quieter(plan: Plan, state: PolicyState, view: View, tier: int, blocked: str
 def _blocked(plan: Plan, state: PolicyState, view: View, choice: Choice) -> str:
     """What stands in the way of any change right now, whether or not one is wanted."""
     if choice.gate is not None:
-        return _gate_text(plan, view, choice)
+        return gate_text(plan, view, choice)
     if view.grace_left_ms > 0:
         return f"start grace {seconds(view.grace_left_ms)} left"
     if view.pending:

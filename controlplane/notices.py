@@ -5,18 +5,21 @@ from __future__ import annotations
 from controlplane.alarms import Alarms
 from controlplane.clauses import seconds
 from controlplane.orders import Obedience
+from controlplane.policy_state import PolicyState
 from controlplane.steering import Decided, Situation
 from controlplane.target import replicas_disagree
 from store.policies import Stance
 
 
-def alarms_of(situation: Situation, obedience: Obedience) -> Alarms:
+def alarms_of(situation: Situation, obedience: Obedience, policy: PolicyState) -> Alarms:
     """Raise what holds now and clear what is over."""
     alarms, at = obedience.alarms, situation.sample.at_utc_ms
     barred = situation.read_only or situation.foreign
-    quiet = not (situation.disagree or situation.stale or barred)
+    held = policy.watch is not None and policy.watch.held_off
+    quiet = not (situation.disagree or situation.stale or barred or held)
     if quiet and not alarms.raised:
         return alarms
+    alarms = _worse(alarms, situation, policy, at) if held else alarms.down("switch_reverted")
     alarms = alarms.down("engine_unreachable")
     if situation.disagree:
         text = "; ".join(replicas_disagree(situation.sample))
@@ -37,6 +40,23 @@ def alarms_of(situation: Situation, obedience: Obedience) -> Alarms:
     else:
         alarms = alarms.down("override_blocked")
     return alarms
+
+
+def _worse(alarms: Alarms, situation: Situation, policy: PolicyState, at: int) -> Alarms:
+    """A tier that made things worse is left alone: told as long as that lasts."""
+    watch, now = policy.watch, situation.now_ms
+    held = () if watch is None else watch.held_off
+    one = next((one for one in held if now < one.until_ms), None)
+    if one is None or not situation.automatic:
+        return alarms.down("switch_reverted")
+    plan, found = situation.plan, one.judged
+    text = (
+        f"{plan.say(one.back)} to {plan.say(one.tier)} made things worse at up to "
+        f"{found.bucket} requests: {found.measured:.0f} tok/s, not the {found.expected:.0f} "
+        f"expected (noise {found.noise * 100:.0f} %); taken back and held off for "
+        f"{one.gap_ms / 1000:.0f} s"
+    )
+    return alarms.up("switch_reverted", text, at)
 
 
 def warnings_of(situation: Situation, decided: Decided) -> tuple[str, ...]:

@@ -10,9 +10,42 @@ from dataclasses import dataclass
 from typing import Final
 
 from controlplane.off_note import OffWorth, off_note
+from controlplane.step_table import StepTable, step_table
+from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Boundary, TierShape
 from store.observations import EngineFacts
-from store.policies import FixedPolicy, HysteresisPolicy, Policy
+from store.policies import FixedPolicy, GoodputPolicy, HysteresisPolicy, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How changes are rationed and judged; a plan under older rules has none of it."""
+
+    switches_per_hour: int
+    cooldown_ms: int
+    judge_ms: int
+    settle_ms: int
+    cold_ms: int
+    margin: float
+    hold_off_ms: int
+    hold_off_max_ms: int
+    probe_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """What the goodput policy adds.
+
+    Args:
+        lead: factor by which another tier's tok/s must exceed the present one's, the cost of the
+            change included.
+        accept: tokens per verify step by the table, by tier; None if it does not tell.
+    """
+
+    lead: float
+    hold_ms: int
+    tpot_ms: float | None
+    accept: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +64,9 @@ class Plan:
         off_word: how texts call the tier ``off`` on this engine.
         not_ready: why nothing can be decided, "" if something can.
         warnings: sentences for the operator, the same in every tick.
+        judging: None under older rules.
+        goodput: None unless that is the policy.
+        table: step times of this setup.
     """
 
     fixed: bool
@@ -56,6 +92,9 @@ class Plan:
     off_word: str
     not_ready: str
     warnings: tuple[str, ...]
+    judging: Judging | None = None
+    goodput: Goodput | None = None
+    table: StepTable | None = None
 
     def say(self, tier: str | None) -> str:
         """A tier's name for people: where ``off`` is slower than plain it is not called off."""
@@ -75,12 +114,22 @@ _DEFAULTS: Final = HysteresisPolicy(tiers=(OFF,))
 """Numbers for the parts of a plan that a fixed policy does not have."""
 
 
-def make_plan(policy: Policy, facts: EngineFacts) -> Plan:
+def make_plan(
+    policy: Policy,
+    facts: EngineFacts,
+    costs: tuple[StepCost, ...] = (),
+    *,
+    rules: int = 1,
+) -> Plan:
     """Narrow ``policy`` to the tiers that were built and that automation may pick.
 
     The load of a tier that drops out goes to its busier neighbour, because speculating too much
     under load costs more than speculating too little; the load of a dropped busiest tier stays
     with the one before it.
+
+    Args:
+        costs: the step-cost table of this setup.
+        rules: ``PolicyConfig.rules``.
     """
     note = off_note(facts)
     warnings: list[str] = []
@@ -99,14 +148,23 @@ def make_plan(policy: Policy, facts: EngineFacts) -> Plan:
         elif not (tier == OFF and note.worth is OffWorth.WORSE):
             keep.append(tier)
     hysteresis = policy if isinstance(policy, HysteresisPolicy) else _DEFAULTS
+    careful = hysteresis if isinstance(policy, FixedPolicy) else policy
     bounds = _merged(wanted, keep, hysteresis.boundaries)
+    table = step_table(costs) if rules > 1 else None
+    goodput = None
+    lacking = ""
+    if isinstance(policy, GoodputPolicy):
+        table = step_table(costs)
+        keep, lacking = _priced(keep, table, warnings)
+        goodput = _goodput(policy, keep, table)
     cap = facts.identity.max_running_requests if facts.identity else None
     largest = {
         name: tier.max_batch
         for name, tier in built.items()
         if tier.max_batch is not None and (cap is None or tier.max_batch < cap)
     }
-    bounds = _within_batch(keep, bounds, largest, warnings)
+    if goodput is None:
+        bounds = _within_batch(keep, bounds, largest, warnings)
     page = facts.identity.page_size if facts.identity else 1
     return Plan(
         fixed=fixed,
@@ -122,20 +180,63 @@ def make_plan(policy: Policy, facts: EngineFacts) -> Plan:
         off=keep.index(OFF) if OFF in keep else None,
         up_hold_ms=_ms(hysteresis.up_hold_s),
         down_hold_ms=_ms(hysteresis.down_hold_s),
-        dwell_ms=_ms(hysteresis.min_dwell_s),
+        dwell_ms=_ms(careful.min_dwell_s),
         accept_hold_ms=_ms(hysteresis.accept_hold_s),
-        accept_min_requests=hysteresis.accept_min_requests,
-        kv_high=hysteresis.kv_high,
-        kv_low=hysteresis.kv_low,
-        kv_room=(hysteresis.kv_high + hysteresis.kv_low) / 2,
-        retraction_hold_ms=_ms(hysteresis.retraction_hold_s),
-        probe_after_ms=_ms(hysteresis.probe_after_s),
-        probe_max_ms=_ms(max(hysteresis.probe_max_s, hysteresis.probe_after_s)),
-        grace_ms=_ms(hysteresis.start_grace_s),
+        accept_min_requests=careful.accept_min_requests,
+        kv_high=careful.kv_high,
+        kv_low=careful.kv_low,
+        kv_room=(careful.kv_high + careful.kv_low) / 2,
+        retraction_hold_ms=_ms(careful.retraction_hold_s),
+        probe_after_ms=_ms(careful.probe_after_s),
+        probe_max_ms=_ms(max(careful.probe_max_s, careful.probe_after_s)),
+        grace_ms=_ms(careful.start_grace_s),
         off_word=note.word,
-        not_ready="" if keep else _nothing_left(wanted, tuple(built), note.word),
+        not_ready=lacking or ("" if keep else _nothing_left(wanted, tuple(built), note.word)),
         warnings=tuple(warnings),
+        judging=None if fixed or rules < 2 else _judging(careful),
+        goodput=goodput,
+        table=table,
     )
+
+
+def _judging(policy: HysteresisPolicy | GoodputPolicy) -> Judging:
+    return Judging(
+        switches_per_hour=policy.switches_per_hour,
+        cooldown_ms=_ms(policy.cooldown_s),
+        judge_ms=_ms(policy.judge_s),
+        settle_ms=_ms(policy.judge_settle_s),
+        cold_ms=_ms(policy.cold_recovery_s),
+        margin=policy.judge_margin,
+        hold_off_ms=_ms(policy.hold_off_s),
+        hold_off_max_ms=_ms(max(policy.hold_off_max_s, policy.hold_off_s)),
+        probe_tokens=policy.probe_tokens_per_hour,
+    )
+
+
+def _goodput(policy: GoodputPolicy, keep: list[str], table: StepTable | None) -> Goodput:
+    return Goodput(
+        lead=(1 + policy.gain) / (1 - policy.switch_cost_s / policy.horizon_s),
+        hold_ms=_ms(policy.hold_s),
+        tpot_ms=policy.tpot_ms,
+        accept=tuple(None if table is None else table.accept.get(tier) for tier in keep),
+    )
+
+
+def _priced(keep: list[str], table: StepTable | None, warnings: list[str]) -> tuple[list[str], str]:
+    """The tiers whose steps the table knows, quiet first, and why that is not enough."""
+    known = {tier for tier, _ in table.rows} if table is not None else set()
+    unknown = [tier for tier in keep if tier not in known]
+    found = [tier for tier in keep if tier in known]
+    if not found:
+        return found, (
+            "goodput needs a step-cost table of this setup: run specdeck bench, "
+            "or use the hysteresis policy"
+        )
+    if unknown:
+        warnings.append(
+            f"goodput leaves out {', '.join(unknown)}: the step-cost table has no steps of it"
+        )
+    return found, ""
 
 
 def _nothing_left(wanted: tuple[str, ...], built: tuple[str, ...], off_word: str) -> str:

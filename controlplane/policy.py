@@ -7,8 +7,12 @@ live and for ticks that are shown.  Pure: time is in the view.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from controlplane.explanation import Explanation, explain_fixed, explain_hysteresis
+from controlplane.explanation_goodput import explain_goodput
 from controlplane.plan import Plan, make_plan
+from controlplane.policy_goodput import decide_goodput
 from controlplane.policy_hysteresis import decide_hysteresis
 from controlplane.policy_state import Choice, Gate, PolicyState, View
 from store.records import Reason
@@ -36,6 +40,8 @@ def decide(plan: Plan, state: PolicyState, view: View) -> tuple[PolicyState, Cho
         changed = state.want != 0
         choice = Choice(want=0, came_from=state.want, changed=changed, reason=Reason.FIXED)
         return (PolicyState(want=0, reason=Reason.FIXED) if changed else state), choice
+    if plan.goodput is not None:
+        return decide_goodput(plan, plan.goodput, state, view)
     return decide_hysteresis(plan, state, view)
 
 
@@ -47,16 +53,20 @@ def explain(plan: Plan, state: PolicyState, view: View, choice: Choice) -> Expla
     """
     if plan.fixed:
         return explain_fixed(plan)
+    if plan.goodput is not None:
+        return explain_goodput(plan, plan.goodput, state, view, choice)
     return explain_hysteresis(plan, state, view, choice)
 
 
 def carried_over(old: Plan, new: Plan, state: PolicyState) -> PolicyState:
     """The policy's memory under another plan: its tier if that still exists, guards and retreats
-    as far as they apply; all holds start again."""
+    as far as they apply; all holds start again.  Budget and hold-offs stay: a new version of the
+    policy is no way around them."""
     if state.want < 0 or not old.tiers or old.tiers[state.want] not in new.tiers:
         return PolicyState()
     want = new.tiers.index(old.tiers[state.want])
     load_tier = old.tiers[state.load]
+    watch = state.watch if new.judging is not None else None
     return PolicyState(
         want=want,
         load=new.tiers.index(load_tier) if load_tier in new.tiers else want,
@@ -66,4 +76,6 @@ def carried_over(old: Plan, new: Plan, state: PolicyState) -> PolicyState:
         changed_ms=state.changed_ms,
         reason=state.reason,
         text=state.text,
+        watch=None if watch is None else replace(watch, trial=None),
+        learned=state.learned if new.goodput is not None else (),
     )

@@ -12,7 +12,7 @@ from controlplane.capabilities import default_policy, first_stance
 from controlplane.settings import EngineSettings
 from engine_patch.costs import StepCost
 from store.observations import EngineFacts
-from store.policies import PolicyConfig
+from store.policies import RULES, PolicyConfig
 
 SETTINGS = "settings"
 """Author of versions that the settings ask for."""
@@ -30,7 +30,8 @@ def choose(
     """The version to run; its number is above the newest stored one if it is new.
 
     The settings make a new version when they say something else than the last time; otherwise
-    what a person has changed since stays in force.
+    what a person has changed since stays in force.  A version of an older release goes on under
+    the present rules, as a new version.
 
     Args:
         history: stored versions, oldest first.
@@ -46,6 +47,7 @@ def choose(
             author=FIRST_CONTACT,
             reason="default for the engine's tiers",
             created_utc_ms=now_utc_ms,
+            rules=RULES,
         )
         said = settings.policy is not None or settings.stance is not None
         author = {"author": SETTINGS, "reason": "from the settings"} if said else {}
@@ -53,6 +55,8 @@ def choose(
     newest = history[-1]
     last = next((one for one in reversed(history) if one.author == SETTINGS), newest)
     changed = {key: value for key, value in wanted.items() if getattr(last, key) != value}
+    if newest.rules < RULES:
+        changed["rules"] = RULES
     if not changed:
         return newest
     return newest.model_copy(

@@ -13,11 +13,15 @@ from controlplane.accept_floor import (
     AcceptEvidence,
     FloorStep,
     accept_evidence,
+    affordable,
+    charged,
     floor_step,
     retreated_state,
 )
-from controlplane.guards import GUARDS, guard_in_force, guard_tier, with_room
+from controlplane.consequence import Watch
+from controlplane.guards import GUARDS
 from controlplane.plan import Plan
+from controlplane.policy_move import GATE_REASONS, Move, move, noted, watched
 from controlplane.policy_state import NEVER, Choice, Gate, PolicyState, View
 from store.records import Reason
 
@@ -25,56 +29,51 @@ from store.records import Reason
 def decide_hysteresis(plan: Plan, state: PolicyState, view: View) -> tuple[PolicyState, Choice]:
     """One decision; the returned state holds everything the next one needs."""
     up_since, down_since = _load_clocks(plan, state, view)
+    watch, judged, decoded = watched(plan, state, view)
     if state.want < 0:
-        return _placed(plan, view, up_since, down_since)
+        return _placed(plan, view, watch, up_since, down_since)
     now = view.now_ms
     load = _load_tier(plan, state.load, up_since, down_since, now)
     floors = accept_evidence(plan, state, view)
-    step = floor_step(state, load, floors, now)
+    may_try = True
+    if watch is not None and plan.judging is not None:
+        budget = plan.judging.probe_tokens
+        on_trial = state.probing and state.want == state.floor
+        watch = charged(watch, decoded, view.since_ms, budget, on_trial=on_trial)
+        may_try = affordable(watch, budget)
+    step = floor_step(state, load, floors, now, affordable=may_try)
     natural = max(load, step.floor)
-    guard, guard_ms, retraction_ms = guard_in_force(plan, state, view, natural)
-    want, gate = natural, None
-    helpless = False
-    if guard is not None:
-        refuge = guard_tier(plan, plan.reserves[natural])
-        helpless = refuge is None
-        want = natural if refuge is None else refuge
-    candidate = want
-    if want < state.want and guard is None:
-        want = with_room(plan, view, want, state.want)
-        gate = Gate.KV_ROOM if want != candidate else None
-    urgent = guard is not None and not helpless
-    gate_left = 0
-    if want != state.want:
-        blocked, gate_left = _gate(plan, state, view, urgent=urgent)
-        if blocked is not None:
-            candidate, want, gate = want, state.want, blocked
-    changed = want != state.want
-    blocked_change = not changed and gate not in (None, Gate.KV_ROOM)
-    reason = _reason(state, natural=natural, load=load, step=step, guard=guard, helpless=helpless)
+    done = move(plan, state, view, watch, natural)
+    want, guard = done.want, done.guard
+    reason = _reason(state, natural=natural, load=load, step=step, done=done)
     choice = Choice(
         want=want,
         came_from=state.want,
-        changed=changed,
-        reason=reason if changed else _resting(plan, state, guard, gate, up_since, down_since),
-        candidate=candidate if candidate != want else NEVER,
-        gate=gate if candidate != want else None,
-        gate_left_ms=gate_left,
+        changed=done.changed,
+        reason=reason
+        if done.changed
+        else _resting(plan, state, guard, done.gate, up_since, down_since),
+        candidate=done.candidate,
+        gate=done.gate,
+        gate_left_ms=done.gate_left_ms,
         held_ms=_held(reason, state, now, up_since, down_since, load, floors),
-        helpless=helpless,
+        helpless=done.helpless,
+        judged=judged,
+        held_off=done.held_off,
     )
     # A change that is not made is not made half: layers that ask for it stay where they were.
+    changed = done.changed
     retreated = step.retreat and changed
     probed = step.probe and changed and guard is None
     floor = step.floor if retreated or probed else state.floor
-    load = state.load if blocked_change else load
+    load = state.load if done.blocked else load
     new = PolicyState(
         want=want,
         load=load,
         floor=floor,
         guard=guard,
-        guard_ms=guard_ms,
-        retraction_ms=retraction_ms,
+        guard_ms=done.guard_ms,
+        retraction_ms=done.retraction_ms,
         up_since=up_since,
         down_since=down_since,
         changed_ms=now if changed else state.changed_ms,
@@ -87,6 +86,7 @@ def decide_hysteresis(plan: Plan, state: PolicyState, view: View) -> tuple[Polic
         reason=reason if changed else state.reason,
         text="" if changed else state.text,
         clauses=() if changed else state.clauses,
+        watch=noted(plan, state, view, watch, done, reason),
     )
     if retreated:
         new = retreated_state(plan, new, now)
@@ -128,7 +128,11 @@ def _load_clocks(
 
 
 def _placed(
-    plan: Plan, view: View, up_since: tuple[int, ...], down_since: tuple[int, ...]
+    plan: Plan,
+    view: View,
+    watch: Watch | None,
+    up_since: tuple[int, ...],
+    down_since: tuple[int, ...],
 ) -> tuple[PolicyState, Choice]:
     """The first placement: the engine's own tier, or by load if that is none of the policy's."""
     by_load = place(plan, view.load)
@@ -139,7 +143,12 @@ def _placed(
         want = by_load
         reason = Reason.LOAD_DOWN if want == 0 else Reason.LOAD_UP
     state = PolicyState(
-        want=want, load=want, up_since=up_since, down_since=down_since, reason=reason
+        want=want,
+        load=want,
+        up_since=up_since,
+        down_since=down_since,
+        reason=reason,
+        watch=watch,
     )
     return state, Choice(want=want, came_from=NEVER, changed=False, reason=reason)
 
@@ -157,36 +166,24 @@ def _load_tier(
     return at
 
 
-def _gate(plan: Plan, state: PolicyState, view: View, *, urgent: bool) -> tuple[Gate | None, int]:
-    """What stands in the way of a change; a guard waits for the start grace alone."""
-    if view.grace_left_ms > 0:
-        return Gate.GRACE, view.grace_left_ms
-    if urgent:
-        return None, 0
-    if view.pending:
-        return Gate.PENDING, 0
-    since = view.settled_ms if view.acting else state.changed_ms
-    left = plan.dwell_ms - (view.now_ms - since) if since >= 0 else 0
-    return (Gate.DWELL, left) if left > 0 else (None, 0)
-
-
 def _reason(
     state: PolicyState,
     *,
     natural: int,
     load: int,
     step: FloorStep,
-    guard: Reason | None,
-    helpless: bool,
+    done: Move,
 ) -> Reason:
     """Why the wanted tier changes, if it does."""
-    if guard is not None and not helpless:
-        return guard
+    if done.guard is not None and not done.helpless:
+        return done.guard
+    if done.reverting:
+        return Reason.REVERT
     if state.reason in GUARDS and natural < state.want and state.load < state.want:
         return state.reason
     if step.retreat and step.floor > load:
         return Reason.ACCEPT_FLOOR
-    if step.probe:
+    if step.probe or (state.probing and state.floor == natural < state.want):
         return Reason.PROBE
     if natural > state.want:
         return Reason.LOAD_UP
@@ -206,10 +203,8 @@ def _resting(
         return Reason.GRACE
     if guard is not None:
         return guard
-    if gate is Gate.DWELL:
-        return Reason.DWELL
     if gate is not None:
-        return Reason.HOLDING
+        return GATE_REASONS.get(gate, Reason.HOLDING)
     at = state.want
     building = at < len(up_since) and up_since[at] >= 0 and plan.up_hold_ms > 0
     building |= at > 0 and down_since[at - 1] >= 0 and state.load == at

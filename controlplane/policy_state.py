@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from controlplane.consequence import HoldOff, Judgement, Watch
 from store.records import Clause, Reason
 
 NEVER = -1
@@ -21,6 +22,9 @@ class Gate(StrEnum):
     PENDING = "pending"
     DWELL = "dwell"
     KV_ROOM = "kv_room"
+    BUDGET = "budget"
+    COOLDOWN = "cooldown"
+    HELD_OFF = "held_off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class View:
         grace_left_ms: time left in which nothing is switched after a start.
         return_reserve: KV slots per request of the tier a person's override would return to once
             a guard lets go; 0 without one.
+        decode_tokens, prefill_tokens, graph_misses: the engine's counters; None unknown.
+        cold: ``off`` runs with flavour cold, whose end is followed by a recovery.
     """
 
     now_ms: int
@@ -63,6 +69,28 @@ class View:
     adopt: bool
     grace_left_ms: int
     return_reserve: int = 0
+    decode_tokens: int | None = None
+    prefill_tokens: int | None = None
+    graph_misses: int | None = None
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A tier's measured accept length.
+
+    Args:
+        length: tokens per verify step, the newest counting most.
+        until_ms: while the tier does not run, when it is forgotten, so that the tier is tried
+            again; NEVER while it runs.
+        gap_ms: how long that took the last time; doubles while trials fail.
+    """
+
+    tier: str
+    length: float
+    since_ms: int
+    until_ms: int = NEVER
+    gap_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +111,9 @@ class PolicyState:
         probe_at_ms, probe_gap_ms: when the next trial is due, and the present interval.
         probe_ok_ms: when a trial last succeeded.
         reason, text, clauses: why ``want`` is what it is, from the moment it changed.
+        watch: decode speed and changes; None under older rules.
+        learned: accept lengths that the goodput policy has measured.
+        ahead_ms: since when another tier has been ahead, in the goodput policy.
     """
 
     want: int = NEVER
@@ -103,6 +134,9 @@ class PolicyState:
     reason: Reason = Reason.STEADY
     text: str = ""
     clauses: tuple[Clause, ...] = ()
+    watch: Watch | None = None
+    learned: tuple[Learned, ...] = ()
+    ahead_ms: int = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +151,9 @@ class Choice:
         gate, gate_left_ms: what keeps it from there and for how long still, if that is known.
         held_ms: for how long the condition that caused a change had held.
         helpless: a guard has tripped and no allowed tier gives KV slots back.
+        judged: what the last change brought, known since this view.
+        held_off: what keeps a tier from being used that made things worse.
+        rates: expected tok/s by tier, in the goodput policy.
     """
 
     want: int
@@ -128,3 +165,6 @@ class Choice:
     gate_left_ms: int = 0
     held_ms: int = 0
     helpless: bool = False
+    judged: Judgement | None = None
+    held_off: HoldOff | None = None
+    rates: tuple[float | None, ...] = ()

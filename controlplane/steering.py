@@ -18,7 +18,7 @@ from controlplane.policy import decide, explain
 from controlplane.policy_state import Choice, PolicyState, View
 from controlplane.target import Target, for_tier
 from controlplane.timeline import Advance, Timeline
-from engine_patch.contract import Mode
+from engine_patch.contract import Mode, OffFlavour
 from engine_patch.tier import OFF
 from store.observations import EngineFacts, Sample
 from store.policies import Stance
@@ -173,6 +173,10 @@ def _view(situation: Situation, load: int, *, adopt: bool) -> View:
         adopt=adopt,
         grace_left_ms=situation.grace_left_ms,
         return_reserve=0 if granted is None else _reserve_under(plan, granted.override),
+        decode_tokens=sample.decode_tokens,
+        prefill_tokens=sample.prefill_tokens,
+        graph_misses=sample.graph_misses,
+        cold=sample.off_flavour is OffFlavour.COLD,
     )
 
 

@@ -169,9 +169,14 @@ def _inputs(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX inputs_by_seq ON inputs (engine_ref, after_seq, id)")
 
 
+def _policy_rules(connection: sqlite3.Connection) -> None:
+    """Policy versions name the rules they run under; policies have a goodput kind."""
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(since="0.1.0", apply=_first_tables),
     Migration(since="0.1.0", apply=_inputs),
+    Migration(since="0.1.0", apply=_policy_rules),
 )
 
 

@@ -40,6 +40,11 @@ class Reason(StrEnum):
     DISAGREE = "disagree"
     RESTART = "restart"
     NOT_READY = "not_ready"
+    REVERT = "revert"
+    HELD_OFF = "held_off"
+    BUDGET = "budget"
+    COOLDOWN = "cooldown"
+    GOODPUT = "goodput"
 
 
 class Op(StrEnum):
