@@ -56,7 +56,7 @@ def unsupported(facts: RankFacts | None, asked: adapter_launch.Asked | None) -> 
     if asked is not None and not asked.adaptive:
         return (
             "this server runs one fixed shape: start it with --speculative-adaptive "
-            "and --speculative-eagle-topk 1, so that several tiers are built"
+            "and SPECDECK_TIERS, so that several tiers are built"
         )
     return facts.unsupported
 
@@ -67,14 +67,18 @@ def capabilities(
     faults: Mapping[str, str],
     tested: bool,
     versions: Versions,
+    *,
+    keep_reason: str = "",
 ) -> tuple[Capability, ...]:
     """What this engine can do, and why not."""
     fault = "; ".join(f"{rank}: {words}" for rank, words in faults.items())
     switching = reason or fault
-    trees = "; ".join(words for _, words in adapter_launch.left_out()) or (
-        "this version builds chains (topk 1) only"
-    )
+    left = facts.left_out if facts is not None else adapter_launch.left_out()
+    left_out = "; ".join(words for _, words in left)
     names = [tier.name for tier in facts.tiers] if facts else []
+    trees = any(tier.topk > 1 for tier in facts.tiers) if facts else False
+    plain = facts is not None and OFF in names and not facts.off_reason
+    follows = facts is not None and facts.reserve_follows
     return (
         Capability(name="switching", available=not switching, reason=switching),
         Capability(
@@ -83,19 +87,41 @@ def capabilities(
             reason=switching
             or ("" if OFF in names else "tier off was not built: list it in SPECDECK_TIERS"),
         ),
-        Capability(name="tree_tiers", available=False, reason=trees),
+        Capability(
+            name="tree_tiers",
+            available=trees and not switching,
+            reason=switching
+            or ("" if trees else left_out or "no tier with topk above 1 was asked for"),
+        ),
+        Capability(
+            name="all_tiers", available=not left_out and not switching, reason=switching or left_out
+        ),
         Capability(
             name="plain_off",
-            available=False,
-            reason="off runs as SGLang's one-token verify",
+            available=plain and not switching,
+            reason=switching
+            or ("" if plain else f"off runs as SGLang's one-token verify: {_why_not_plain(facts)}"),
+        ),
+        Capability(
+            name="keep_drafter_kv",
+            available=OffFlavour.KEEP in (facts.flavours if facts else ()) and not keep_reason,
+            reason=keep_reason
+            or (
+                ""
+                if OffFlavour.KEEP in (facts.flavours if facts else ())
+                else "this drafter's keys and values cannot be kept while off: off runs warm"
+            ),
         ),
         Capability(
             name="reserve_follows_tier",
-            available=False,
-            reason="SGLang reserves KV slots for its widest tier, whatever runs",
+            available=follows and not switching,
+            reason=switching
+            or ("" if follows else "SPECDECK_RESERVE=all: slots are held for the widest tier"),
         ),
         Capability(
-            name="step_costs", available=False, reason="this version does not measure step times"
+            name="step_costs",
+            available=facts is not None,
+            reason="" if facts is not None else "no rank publishes",
         ),
         Capability(
             name="cuda_graphs",
@@ -113,13 +139,24 @@ def capabilities(
     )
 
 
+def _why_not_plain(facts: RankFacts | None) -> str:
+    if facts is None:
+        return "no rank publishes"
+    if OFF not in [tier.name for tier in facts.tiers]:
+        return "tier off was not built"
+    return facts.off_reason
+
+
 def at_launch(boot_id: str, facts: RankFacts | None, reason: str) -> Front:
     """The front of an engine nobody has commanded yet."""
     names = tuple(tier.name for tier in facts.tiers) if facts else ()
     launch = facts.launch_tier if facts else None
-    flavours: tuple[OffFlavour, ...] = ()
-    if facts is not None and facts.off_flavour is not None:
-        flavours = (facts.off_flavour,)
+    limits = {t.name: t.max_batch for t in facts.tiers if t.max_batch} if facts else {}
     return Front.at_launch(
-        boot_id, names or (OFF,), launch or OFF, flavours=flavours, unsupported=reason
+        boot_id,
+        names or (OFF,),
+        launch or OFF,
+        largest_batch=limits,
+        flavours=facts.flavours if facts else (),
+        unsupported=reason,
     )

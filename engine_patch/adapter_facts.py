@@ -9,29 +9,16 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from engine_patch.adapter_policy import TierPolicy, graph_sizes
-from engine_patch.contract import Identity, OffFlavour, OffKind, TierInfo
+from engine_patch.adapter_reserve import NEXT
+from engine_patch.adapter_sglang import setting
+from engine_patch.adapter_tiers import TierController, decode_backend, off_kind_of
+from engine_patch.contract import Identity, TierInfo
 from engine_patch.published import RankFacts
 from engine_patch.tier import OFF, TierName, TierShape
 
-_COLD_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
-
-
-def setting(server_args: Any, name: str) -> Any:
-    """One resolved server argument, None if this SGLang does not know it."""
-    try:
-        from sglang.srt.runtime_context import get_context
-
-        return get_context().config_leaf(name)
-    except Exception:  # noqa: BLE001  # an older SGLang, or an argument it does not have
-        return getattr(server_args, name, None)
-
 
 def reserve_per_request() -> int:
-    """KV slots SGLang holds back per running request.
-
-    It reserves for the widest tier that was built, whatever runs: off does not give it back.
-    """
+    """KV slots SGLang holds back per running request at this moment."""
     from sglang.srt.mem_cache.allocation_sizing import get_alloc_reserve_per_decode
 
     return int(get_alloc_reserve_per_decode())
@@ -45,7 +32,7 @@ def _number(source: Any, *names: str, default: int) -> int:
     return default
 
 
-def facts_of(scheduler: Any, mine: TierPolicy | None) -> RankFacts:
+def facts_of(scheduler: Any, mine: TierController | None) -> RankFacts:
     """Read a complete scheduler."""
     from sglang.srt.runtime_context import get_parallel
 
@@ -57,7 +44,8 @@ def facts_of(scheduler: Any, mine: TierPolicy | None) -> RankFacts:
     tp_sizes = ("attn_tp_size", "tp_size") if divided else ("tp_size",)
     pp_size = _number(parallel, "pp_size", default=1)
     page_size = _number(scheduler, "page_size", default=1)
-    launch = _launch_tier(args) if mine is None else mine.launch_tier
+    launch = _launch_tier(args) if mine is None else mine.launch
+    off = mine.off if mine is not None and OFF in mine.states else None
     identity = Identity(
         model=str(setting(args, "served_model_name") or setting(args, "model_path") or "unknown"),
         draft_model=setting(args, "speculative_draft_model_path"),
@@ -85,14 +73,19 @@ def facts_of(scheduler: Any, mine: TierPolicy | None) -> RankFacts:
         identity=identity,
         tiers=_tiers(mine, launch, page_size),
         launch_tier=launch,
-        off_flavour=_off_flavour(mine),
+        off_flavour=None if off is None else off.flavours[0],
+        flavours=() if off is None else off.flavours,
+        off_reason="" if off is None else off.reason,
+        left_out=() if mine is None else tuple(mine.left_out.items()),
+        planned=() if mine is None else mine.planned,
+        reserve_follows=mine is not None and mine.reserve == NEXT,
         unsupported=_unsupported(mine, pp_size),
         graphs=not setting(args, "disable_cuda_graph"),
     )
 
 
-def _unsupported(mine: TierPolicy | None, pp_size: int) -> str:
-    if mine is None or mine.controller is None:
+def _unsupported(mine: TierController | None, pp_size: int) -> str:
+    if mine is None or not mine.ready:
         return "this server runs one fixed shape"
     if pp_size > 1:
         return (
@@ -103,52 +96,34 @@ def _unsupported(mine: TierPolicy | None, pp_size: int) -> str:
 
 
 def _tiers(
-    mine: TierPolicy | None, launch: TierName | None, page_size: int
+    mine: TierController | None, launch: TierName | None, page_size: int
 ) -> tuple[TierInfo, ...]:
     if mine is None:
-        return () if launch is None else (_info(launch, page_size, None, None, ()),)
-    states = {} if mine.controller is None else mine.controller._states
-    built = []
-    for name, steps in mine.steps.items():
-        cost = mine.costs.get(name)
-        built.append(
-            _info(
-                name,
-                page_size,
-                None if cost is None else cost.build_s,
-                None if cost is None else cost.memory_bytes,
-                graph_sizes(states.get(steps)),
-            )
-        )
-    return tuple(built)
+        return () if launch is None else (_info(launch, page_size, None, None),)
+    return tuple(_info(name, page_size, mine, mine.states.get(name)) for name in mine.tiers)
 
 
-def _info(
-    name: TierName,
-    page_size: int,
-    build_s: float | None,
-    memory_bytes: int | None,
-    sizes: tuple[int, ...],
-) -> TierInfo:
+def _info(name: TierName, page_size: int, mine: TierController | None, state: Any) -> TierInfo:
     shape = TierShape.parse(name)
+    cost = None if mine is None else mine.costs.get(name)
     return TierInfo(
         name=name,
         num_steps=shape.num_steps,
         topk=shape.topk,
         num_draft_tokens=shape.num_draft_tokens,
-        off_kind=OffKind.ONE_TOKEN_VERIFY if name == OFF else None,
+        off_kind=off_kind_of(mine) if name == OFF else None,
         alloc_len=shape.alloc_len(page_size),
-        memory_bytes=memory_bytes,
-        build_s=build_s,
-        graph_batch_sizes=sizes,
+        memory_bytes=None if cost is None else cost.memory_bytes,
+        build_s=None if cost is None else cost.build_s,
+        graph_batch_sizes=graph_sizes(state),
+        max_batch=None if mine is None else mine.limits.get(name),
     )
 
 
-def _off_flavour(mine: TierPolicy | None) -> OffFlavour | None:
-    if mine is None or OFF not in mine.steps:
-        return None
-    cold = os.environ.get(_COLD_VARIABLE, "").lower() in ("1", "true", "yes", "y")
-    return OffFlavour.COLD if cold else OffFlavour.WARM
+def graph_sizes(state: Any) -> tuple[int, ...]:
+    """Batch sizes with a captured verify graph of one of SGLang's runtime states."""
+    runner = getattr(state, "target_graph_runner", None)
+    return tuple(sorted(int(size) for size in getattr(runner, "capture_bs", None) or ()))
 
 
 def _launch_tier(args: Any) -> TierName | None:
@@ -168,7 +143,7 @@ def _launch_tier(args: Any) -> TierName | None:
 def _attention_backend(args: Any) -> str | None:
     common = setting(args, "attention_backend")
     prefill = setting(args, "prefill_attention_backend") or common
-    decode = setting(args, "decode_attention_backend") or common
+    decode = decode_backend(args)
     if prefill == decode:
         return None if decode is None else str(decode)
     return f"{prefill} (prefill), {decode} (decode)"

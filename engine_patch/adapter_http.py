@@ -21,7 +21,7 @@ from typing import Any
 
 from engine_patch import adapter_launch, hooks, published
 from engine_patch.adapter_about import at_launch, capabilities, identity, unsupported
-from engine_patch.adapter_facts import setting
+from engine_patch.adapter_sglang import setting
 from engine_patch.contract import ReplicaAnswer, SpeculationState, Versions
 from engine_patch.front import Front
 from engine_patch.observer import Observer
@@ -79,7 +79,12 @@ class Engine:
             identity=identity(facts, adapter_launch.asked()),
             versions=self.versions,
             capabilities=capabilities(
-                facts, front.unsupported, published.faults(ranks), self._tested, self.versions
+                facts,
+                front.unsupported,
+                published.faults(ranks),
+                self._tested,
+                self.versions,
+                keep_reason=next((r.live.keep_reason for r in ranks if r.live is not None), ""),
             ),
             tiers=facts.tiers if facts else (),
             uptime_s=(time.monotonic_ns() - self._started_ns) / 1e9,
@@ -90,8 +95,8 @@ class Engine:
         from sglang.srt.managers.io_struct import SetInternalStateReq
 
         ranks = self.observer.ranks()
-        tiers = [tier.name for tier in ranks[0].facts.tiers] if ranks else []
-        request = SetInternalStateReq(server_args=encode(command, tiers))
+        planned = ranks[0].facts.planned if ranks else ()
+        request = SetInternalStateReq(server_args=encode(command, planned))
         # Never cancelled: SGLang pairs answers with requests by their order alone, so a request
         # that was given up would hand its late answer to the next one.
         task = asyncio.ensure_future(self._manager().set_internal_state(request))

@@ -16,14 +16,16 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from engine_patch import adapter_cold as cold
 from engine_patch import shm
 from engine_patch.adapter_facts import reserve_per_request
-from engine_patch.adapter_policy import TierPolicy
+from engine_patch.adapter_tiers import TierController
 from engine_patch.chooser import JOURNAL_LENGTH, Chooser, Window
-from engine_patch.contract import JournalEntry, Mode
-from engine_patch.published import RankFacts
+from engine_patch.contract import JournalEntry, Mode, OffFlavour
+from engine_patch.published import COSTS, RankFacts
+from engine_patch.step_times import StepTimes
 from engine_patch.tier import OFF, TierName
-from engine_patch.wire import Number, WireError, decode
+from engine_patch.wire import Number, RankCommand, WireError, decode
 
 log = logging.getLogger("specdeck")
 
@@ -31,6 +33,10 @@ PUBLISH_NS = 50_000_000
 """Numbers are published at most every 50 ms while batches run, and at once on a change of tier."""
 IDLE_NS = 200_000_000
 """While nothing runs they are published every 200 ms, so that their age shows a living rank."""
+COSTS_NS = 1_000_000_000
+"""The step-cost table is published at most once a second."""
+CONTEXT_STEPS = 16
+"""Decode steps between two readings of the requests' lengths."""
 _MARK = "specdeck_tier"
 """Attribute put on a batch result: the tier that produced it."""
 
@@ -42,29 +48,33 @@ class Rank:
         scheduler: SGLang's scheduler, complete.
         file: the rank's shared memory.
         facts: what does not change.
-        mine: our policy, None where SGLang runs one fixed shape or none.
+        mine: our controller, None where SGLang runs one fixed shape or none.
     """
 
     def __init__(
-        self, scheduler: Any, file: shm.RankFile, facts: RankFacts, mine: TierPolicy | None
+        self, scheduler: Any, file: shm.RankFile, facts: RankFacts, mine: TierController | None
     ) -> None:
         self._scheduler = scheduler
         self._file = file
-        self._policy = mine
+        self._tiers = mine
         self._facts = facts
-        self._names = {} if mine is None else {steps: tier for tier, steps in mine.steps.items()}
         self.chooser: Chooser | None = None
         if mine is not None and not facts.unsupported:
             self.chooser = mine.chooser = Chooser(
-                tuple(mine.steps),
-                mine.launch_tier,
+                mine.tiers,
+                mine.launch,
+                largest_batch=mine.limits,
                 page_size=facts.identity.page_size,
+                reserve_follows=facts.reserve_follows,
                 dp_rank=facts.dp_rank,
             )
+            mine.free_slots = self._free_slots
         # Without a chooser the rank still reports the fixed shape it runs.
         self._fixed: TierName | None = facts.launch_tier
         self._window = Window(facts.launch_tier) if facts.launch_tier is not None else None
-        self._reserve = reserve_per_request() if facts.identity.algorithm is not None else 0
+        self._times = StepTimes()
+        self._times_written = self._times_ns = 0
+        self._context = 0.0
         self._decode_steps = self._verify_steps = self._decode_tokens = 0
         self._prefill_tokens = self._retractions = self._graph_misses = 0
         self._prefilling = self._joining = 0
@@ -84,6 +94,8 @@ class Rank:
         """A batch is about to run."""
         self._joining = 0
         if batch.forward_mode.is_extend():
+            self._times.disturb()
+            cold.forget(batch.reqs)
             self._prefilling = len(batch.reqs)
             self._prefill_tokens += int(batch.extend_num_tokens or 0)
             # A long prefill says nothing until it is over, so say it now.
@@ -93,8 +105,10 @@ class Rank:
         """A batch was launched (with the overlap loop its result is still on the way)."""
         if not batch.forward_mode.is_decode():
             return
-        tier = self._fixed if self.chooser is None else self.chooser.tier
+        tier = self._tier()
         setattr(result, _MARK, tier)
+        if self._tiers is not None and self._tiers.round.flavour is OffFlavour.COLD:
+            cold.mark(batch.reqs)
         self._decode_steps += 1
         if tier is not None and tier != OFF:
             self._verify_steps += 1
@@ -117,6 +131,7 @@ class Rank:
     def idle(self) -> None:
         """Nothing to run in this pass of the loop."""
         self._joining = 0
+        self._times.disturb()
         if self._scheduler.chunked_req is None:
             self._prefilling = 0
         self._settle()
@@ -127,6 +142,7 @@ class Rank:
     def retracted(self, requests: int) -> None:
         """Requests were retracted for lack of KV slots."""
         self._retractions += requests
+        self._times.disturb()
 
     def command(self, numbers: Mapping[str, Number]) -> bool:
         """Take a command; whether it was taken."""
@@ -136,55 +152,94 @@ class Rank:
             self.publish()
             return False
         try:
-            command = decode(numbers, chooser.tiers)
+            command = decode(numbers, self._facts.planned)
         except WireError as error:
             self._refused = str(error)
             self.publish()
             return False
-        answer = chooser.command(command, running=len(self._scheduler.running_batch.reqs))
+        missing = self._missing(command)
+        if missing:
+            self._refused = missing
+            self.publish()
+            return False
+        answer = chooser.command(
+            command,
+            running=len(self._scheduler.running_batch.reqs),
+            free_slots=self._free_slots()
+            if self._facts.reserve_follows and command.mode is Mode.ON
+            else None,
+        )
         self._refused = "" if answer.applied else answer.message
         self.publish()
         return answer.applied
 
     # Inside.
 
+    def _missing(self, command: RankCommand) -> str:
+        """Tiers of a command that this rank has not built (another replica may have)."""
+        named = [] if command.tier is None else [command.tier]
+        named += list(command.thresholds.tiers) if command.thresholds is not None else []
+        known = () if self.chooser is None else self.chooser.tiers
+        gone = [name for name in named if name not in known]
+        return f"tier {', '.join(gone)} was not built on this replica" if gone else ""
+
+    def _free_slots(self) -> int:
+        """KV slots that a larger reserve could take: the same on all ranks of a replica."""
+        pool = self._scheduler.pool_stats_observer.get_pool_stats()
+        return int(pool.full_available_size) + int(pool.full_evictable_size)
+
     def _count(self, batch: Any, result: Any) -> None:
         accepted = getattr(result, "num_correct_drafts_per_req_cpu", None)
+        tier = getattr(result, _MARK, None)
         if accepted is None:
-            self._decode_tokens += len(batch.reqs)
+            tokens = len(batch.reqs)
         else:
-            self._decode_tokens += sum(accepted) + len(accepted)
-            tier = getattr(result, _MARK, None)
+            tokens = sum(accepted) + len(accepted)
+            # What a request with a hole in the drafter's KV accepts says nothing about the tier.
+            fair = cold.without(accepted, batch.reqs)
             if self.chooser is not None:
                 if tier is not None:
-                    self.chooser.verified(tier, accepted)
-            elif self._window is not None and tier != OFF and accepted:
-                self._window.add(accepted)
-        if self._facts.graphs and not getattr(result, "can_run_cuda_graph", True):
+                    self.chooser.verified(tier, fair)
+            elif self._window is not None and tier != OFF and fair:
+                self._window.add(fair)
+        self._decode_tokens += tokens
+        graph = not self._facts.graphs or bool(getattr(result, "can_run_cuda_graph", True))
+        if not graph:
             self._graph_misses += 1
+        if batch.reqs and tier is not None and self._facts.tp_rank == 0:
+            self._time(tier, batch, tokens, graph=graph)
+
+    def _time(self, tier: TierName, batch: Any, tokens: int, *, graph: bool) -> None:
+        if self._decode_steps % CONTEXT_STEPS == 1 or not self._context:
+            length = sum(len(r.origin_input_ids) + len(r.output_ids) for r in batch.reqs)
+            self._context = length / len(batch.reqs)
+        bridging = self._tiers is not None and self._tiers.round.bridge
+        if bridging:
+            self._times.disturb()
+            return
+        self._times.result(
+            tier, len(batch.reqs), tokens, self._context, time.monotonic_ns(), graph=graph
+        )
 
     def _settle(self) -> None:
         """Let an idle engine obey at once, instead of with the next request."""
-        mine, chooser = self._policy, self.chooser
-        if mine is None or chooser is None or mine.controller is None or mine.fault:
+        mine, chooser = self._tiers, self.chooser
+        if mine is None or chooser is None or mine.fault:
             return
         if self._scheduler.running_batch.reqs or chooser.mode is Mode.AUTO:
             # In auto a moment without requests is no reason to move: the next batch decides.
             return
-        steps = mine.steps[chooser.settle_idle()]
-        if steps == mine.controller.worker.speculative_num_steps:
-            return
+        tier = chooser.settle_idle()
         # In the stream in which a decode batch would have switched, so that buffers are made and
         # freed in the order in which the GPU uses them.
         stream = getattr(self._scheduler, "forward_stream_ctx", None)
-        with stream if stream is not None else contextlib.nullcontext():
-            mine.controller._activate(steps)
+        if tier != mine.active or tier != mine.announced:
+            with stream if stream is not None else contextlib.nullcontext():
+                mine.settle(tier)
 
     def _tier(self) -> TierName | None:
         """What the worker really runs, not what was decided."""
-        if self._policy is None or self._policy.controller is None:
-            return self._fixed
-        return self._names.get(self._policy.controller.worker.speculative_num_steps)
+        return self._fixed if self._tiers is None else self._tiers.active
 
     def _moved(self) -> bool:
         return self.chooser is not None and self.chooser.switches != self._journaled
@@ -207,6 +262,7 @@ class Rank:
             if self._moved():
                 self._write_journal(now)
             self._file.write("live", to_json(self._live()), now)
+            self._write_costs(now)
         except Exception:
             self._silent = True
             log.exception("specdeck: this rank stops publishing: its numbers will show their age")
@@ -218,7 +274,10 @@ class Rank:
         pool = self._scheduler.pool_stats_observer.get_pool_stats()
         used, evictable = int(pool.full_num_used), int(pool.full_evictable_size)
         # SGLang counts the reserve of running requests as used; it is shown apart.
-        reserve = min(max(used, 0), running * self._reserve)
+        held = reserve_per_request() if self._facts.identity.algorithm is not None else 0
+        reserve = min(max(used, 0), running * held)
+        mine = self._tiers
+        off = mine.off if mine is not None and OFF in mine.states else None
         chooser = self.chooser
         window = self._window if chooser is None else chooser.window
         return {
@@ -246,9 +305,21 @@ class Rank:
             "switches": 0 if chooser is None else chooser.switches,
             "journal_first": 1 if chooser is None else chooser.journal_first,
             "refused": self._refused,
-            "fault": "" if self._policy is None else self._policy.fault,
+            "fault": "" if mine is None else mine.fault,
+            "off_flavour": None
+            if off is None
+            else off.flavour(None if chooser is None else chooser.off_flavour),
+            "keep_reason": "" if off is None else off.keep_reason,
+            "bridges": 0 if mine is None else mine.bridges,
+            "cold_requests": cold.count(self._scheduler.running_batch.reqs),
             "hook_us": self._hook_ns / 1000 / self._hook_batches if self._hook_batches else None,
         }
+
+    def _write_costs(self, now_ns: int) -> None:
+        if self._times.changes == self._times_written or now_ns - self._times_ns < COSTS_NS:
+            return
+        self._file.write("costs", COSTS.dump_json(self._times.table()), now_ns)
+        self._times_written, self._times_ns = self._times.changes, now_ns
 
     def _write_journal(self, now_ns: int) -> None:
         chooser = self.chooser

@@ -12,8 +12,8 @@ from typing import Any
 
 from engine_patch import shm
 from engine_patch.adapter_facts import facts_of
-from engine_patch.adapter_policy import policy
 from engine_patch.adapter_rank import Rank
+from engine_patch.adapter_tiers import controller
 from engine_patch.wire import ours
 
 log = logging.getLogger("specdeck")
@@ -48,7 +48,7 @@ def attach(scheduler: Any, *_: Any, **__: Any) -> None:
     if _rank is not None or _folder is None:
         return
     try:
-        mine = policy()
+        mine = controller()
         facts = facts_of(scheduler, mine)
         file = shm.RankFile.create(_folder, facts.dp_rank, facts.pp_rank, facts.tp_rank)
         _rank = Rank(scheduler, file, facts, mine)

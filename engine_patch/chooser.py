@@ -12,7 +12,7 @@ boundary, a dwell in decode steps, and a growing wait after a retreat for poor a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -172,16 +172,19 @@ class Chooser:
             self._since_switch = self._dwell()
         return self._answer(applied=True)
 
-    def next_tier(self, batch: int) -> TierName:
+    def next_tier(self, batch: int, *, free_slots: Callable[[], int] | None = None) -> TierName:
         """The tier of the decode batch that is about to start; counts it as a step.
 
         Args:
             batch: running requests in it, at least 1.
+            free_slots: reads the free plus evictable KV slots, which must be the same on all
+                ranks; asked only where the reserve follows the tier and ``auto`` would move to a
+                tier that needs more.  Such a move waits until they suffice.
         """
         self.step += 1
         self._since_switch += 1
         if self.mode is Mode.AUTO:
-            self._auto(batch)
+            self._auto(batch, free_slots)
         elif self.wanted != self.tier:
             self._switch(self.wanted, self._reason, batch)
         if self.tier != OFF:
@@ -235,10 +238,17 @@ class Chooser:
             return ""
         return f"kv_short: tier {wanted} needs {needed} more KV slots, {free_slots} are free"
 
+    def _no_slots(self, wanted: TierName, batch: int, free_slots: Callable[[], int] | None) -> bool:
+        if not self._reserve_follows or free_slots is None:
+            return False
+        if self._reserves[wanted] <= self._reserves[self.tier]:
+            return False
+        return bool(self._short(wanted, batch, free_slots()))
+
     def _dwell(self) -> int:
         return self.thresholds.min_dwell_steps if self.thresholds else 0
 
-    def _auto(self, batch: int) -> None:
+    def _auto(self, batch: int, free_slots: Callable[[], int] | None = None) -> None:
         order = self.thresholds
         if order is None:
             return
@@ -259,7 +269,9 @@ class Chooser:
                 order.tiers[target], batch
             ):
                 target += 1
-        if order.tiers[target] != self.tier:
+        if order.tiers[target] != self.tier and not self._no_slots(
+            order.tiers[target], batch, free_slots
+        ):
             busier = present is None or target > present
             reason = SwitchReason.BATCH_UP if busier else SwitchReason.BATCH_DOWN
             self._switch(order.tiers[target], reason, batch)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from engine_patch import shm
 from engine_patch.contract import JournalEntry
-from engine_patch.published import JOURNAL, Rank, RankFacts, RankLive
+from engine_patch.costs import StepCost
+from engine_patch.published import COSTS, JOURNAL, Rank, RankFacts, RankLive
 
 
 class Observer:
@@ -16,6 +17,7 @@ class Observer:
     def __init__(self, folder: Path) -> None:
         self._board = shm.Board(folder)
         self._facts: dict[str, tuple[int, RankFacts]] = {}
+        self._costs: dict[str, tuple[int, tuple[StepCost, ...]]] = {}
         self._journals: dict[str, tuple[int, tuple[JournalEntry, ...]]] = {}
 
     def ranks(self) -> list[Rank]:
@@ -34,6 +36,7 @@ class Observer:
                     age_ms=0.0 if live is None else max(0.0, (now - live.at_ns) / 1e6),
                     sample=0 if live is None else live.number,
                     journal=self._journal(name, file),
+                    costs=self._cost(name, file),
                 )
             )
         return seen
@@ -56,4 +59,14 @@ class Observer:
         if known is None or known[0] != reading.number:
             known = (reading.number, JOURNAL.validate_json(reading.payload))
             self._journals[name] = known
+        return known[1]
+
+    def _cost(self, name: str, file: shm.RankFile) -> tuple[StepCost, ...]:
+        reading = file.read("costs")
+        if reading is None:
+            return ()
+        known = self._costs.get(name)
+        if known is None or known[0] != reading.number:
+            known = (reading.number, COSTS.validate_json(reading.payload))
+            self._costs[name] = known
         return known[1]

@@ -25,6 +25,7 @@ from engine_patch.contract import (
     TierInfo,
     Versions,
 )
+from engine_patch.costs import StepCost
 from engine_patch.front import Front
 from engine_patch.tier import Frozen, TierName, Wire
 
@@ -37,6 +38,11 @@ class RankFacts(Wire):
         tiers: built tiers; the single launch tier where nothing can be switched, none on a plain
             server.
         launch_tier: None on a plain server, or where the launch shape is no tier of ours.
+        flavours: off flavours that can be asked for, the default first.
+        off_reason: why off does not run as ordinary decode, "" if it does.
+        left_out: tiers that were asked for and not built, with the reason.
+        planned: the tiers in the order of the wire indices, built or not: the same everywhere.
+        reserve_follows: whether the KV reserve follows the active tier.
         unsupported: why the rank cannot switch, "" if it can.
         graphs: whether decode steps run from captured graphs at all.
     """
@@ -50,6 +56,11 @@ class RankFacts(Wire):
     tiers: tuple[TierInfo, ...] = ()
     launch_tier: TierName | None = None
     off_flavour: OffFlavour | None = None
+    flavours: tuple[OffFlavour, ...] = ()
+    off_reason: str = ""
+    left_out: tuple[tuple[TierName, str], ...] = ()
+    planned: tuple[TierName, ...] = ()
+    reserve_follows: bool = False
     unsupported: str = ""
     graphs: bool = False
 
@@ -62,6 +73,10 @@ class RankLive(Wire):
         wanted: the tier the command in force asks for; None in ``auto``.
         refused: the rank's words on the last command it did not take, "" after one it took.
         fault: why the rank stopped deciding, "" while it decides.
+        off_flavour: what the drafter does while off, None where off was not built.
+        keep_reason: why the drafter's keys and values cannot be kept, "" if they can.
+        bridges: off rounds with a whole draft-extend that a switch upwards needed.
+        cold_requests: running requests with a hole in the drafter's KV.
         hook_us: mean microseconds the plugin took per batch, since boot.
     """
 
@@ -85,10 +100,15 @@ class RankLive(Wire):
     journal_first: int = 1
     refused: str = ""
     fault: str = ""
+    off_flavour: OffFlavour | None = None
+    keep_reason: str = ""
+    bridges: int = 0
+    cold_requests: int = 0
     hook_us: float | None = None
 
 
 JOURNAL: TypeAdapter[tuple[JournalEntry, ...]] = TypeAdapter(tuple[JournalEntry, ...])
+COSTS: TypeAdapter[tuple[StepCost, ...]] = TypeAdapter(tuple[StepCost, ...])
 
 
 class Rank(Frozen):
@@ -105,6 +125,7 @@ class Rank(Frozen):
     age_ms: float = 0.0
     sample: int = 0
     journal: tuple[JournalEntry, ...] = Field(default=(), repr=False)
+    costs: tuple[StepCost, ...] = Field(default=(), repr=False)
 
 
 _NOTHING = KvSlots(capacity=0, committed=0, evictable=0, reserve=0)
@@ -152,6 +173,7 @@ def _replica(dp_rank: int, ranks: Sequence[Rank | None]) -> ReplicaState:
         retractions=live.retractions,
         graph_misses=live.graph_misses,
         switches=live.switches,
+        cold_requests=live.cold_requests,
         age_ms=round(first.age_ms, 3),
         sample=first.sample,
     )
@@ -196,7 +218,7 @@ def assemble(
 ) -> SpeculationState:
     """Put the answer of ``GET /speculation`` together; the desk fills in claim and lease."""
     entries, first = journal(ranks, since)
-    flavour = front.off_flavour or next((r.facts.off_flavour for r in ranks), None)
+    flavour = next((_flavour(rank) for rank in ranks), None)
     return SpeculationState(
         protocol=PROTOCOL,
         protocol_min=PROTOCOL_MIN,
@@ -216,6 +238,44 @@ def assemble(
         replicas=replicas(ranks),
         journal=entries,
         journal_first=first,
+        costs=merged([rank.costs for rank in ranks if rank.facts.tp_rank == 0]),
+    )
+
+
+def _flavour(rank: Rank) -> OffFlavour | None:
+    """What the drafter really does while off; the default before the rank says."""
+    live = rank.live
+    return rank.facts.off_flavour if live is None else live.off_flavour or rank.facts.off_flavour
+
+
+def merged(tables: Sequence[Sequence[StepCost]]) -> tuple[StepCost, ...]:
+    """One table from those of the replicas: means of means, weighted by samples."""
+    cells: dict[tuple[TierName, int, str], StepCost] = {}
+    for cost in (cost for table in tables for cost in table):
+        key = (cost.tier, cost.bucket, cost.band)
+        known = cells.get(key)
+        cells[key] = cost if known is None else _together(known, cost)
+    return tuple(cells[key] for key in sorted(cells))
+
+
+def _together(one: StepCost, other: StepCost) -> StepCost:
+    samples = one.samples + other.samples
+    if samples == 0:
+        return one
+    share = other.samples / samples
+    apart = other.mean_ms - one.mean_ms
+    tokens = [cost.tokens_per_step for cost in (one, other) if cost.tokens_per_step is not None]
+    return one.model_copy(
+        update={
+            "samples": samples,
+            "mean_ms": one.mean_ms + share * apart,
+            "var_ms2": (1 - share) * one.var_ms2
+            + share * other.var_ms2
+            + share * (1 - share) * apart**2,
+            "tokens_per_step": tokens[0] + share * (tokens[1] - tokens[0])
+            if len(tokens) == 2
+            else next(iter(tokens), None),
+        }
     )
 
 

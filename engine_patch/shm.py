@@ -1,6 +1,6 @@
 """Shared memory between the ranks and the HTTP process: one mapped file per rank, never a wait.
 
-Each file has three slots (facts, live numbers, journal) and each slot two buffers.  The writer
+Each file has four slots (facts, live numbers, journal, costs), each of two buffers.  The writer
 fills the buffer that is not shown and then shows it, so a reader finds a whole record even while
 the writer is stopped in the middle of the next one.  A checksum guards against a reader so slow
 that its buffer is filled again, and against machines that reorder stores.  Neither side ever waits.
@@ -27,12 +27,12 @@ from typing import Self
 FOLDER_PREFIX = "specdeck-"
 FILE_SUFFIX = ".rank"
 
-_MAGIC = b"specdk1\0"
+_MAGIC = b"specdk2\0"
 _HEADER = struct.Struct("<QqII")
 """Number of the record, monotonic time in ns, length, checksum."""
 _WORD = 8
 """Bytes of a counter: the number of the newest whole record, 0 before the first."""
-_SIZES = {"facts": 32 * 1024, "live": 8 * 1024, "journal": 192 * 1024}
+_SIZES = {"facts": 32 * 1024, "live": 8 * 1024, "journal": 192 * 1024, "costs": 96 * 1024}
 """Bytes of one buffer of each slot."""
 _FILE_SIZE = len(_MAGIC) + sum(_WORD + 2 * size for size in _SIZES.values())
 _TRIES = 256
@@ -100,7 +100,7 @@ def _checksum(payload: bytes, number: int) -> int:
 
 
 class RankFile:
-    """The three slots of one rank, open for writing (by the rank) or reading (by anybody)."""
+    """The slots of one rank, open for writing (by the rank) or reading (by anybody)."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
@@ -149,7 +149,7 @@ class RankFile:
         return cls(memory) if memory[: len(_MAGIC)] == _MAGIC else None
 
     def write(self, slot: str, payload: bytes, at_ns: int) -> None:
-        """Write a slot ("facts", "live" or "journal").
+        """Write a slot ("facts", "live", "journal" or "costs").
 
         Raises:
             SharedMemoryError: the payload is too large.

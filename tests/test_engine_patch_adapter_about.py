@@ -26,6 +26,8 @@ def _facts(**changes: object) -> RankFacts:
         "tiers": TIERS,
         "launch_tier": "s3k1d4",
         "off_flavour": OffFlavour.WARM,
+        "flavours": (OffFlavour.WARM, OffFlavour.COLD),
+        "off_reason": "on fa3 SGLang's own off is as fast as plain",
     }
     return RankFacts.model_validate(fields | changes)
 
@@ -119,7 +121,30 @@ def test_an_engine_without_off_says_how_to_build_it() -> None:
 def test_the_front_starts_in_the_launch_tier() -> None:
     front = adapter_about.at_launch("b" * 32, _facts(), "")
     assert (front.mode, front.tier, front.tiers) == (Mode.ON, "s3k1d4", (OFF, "s3k1d4"))
-    assert front.flavours == (OffFlavour.WARM,)
+    assert front.flavours == (OffFlavour.WARM, OffFlavour.COLD)
+    assert front.largest_batch == {}
+
+
+def test_a_tiers_largest_batch_reaches_the_front() -> None:
+    tree = TIERS[1].model_copy(update={"max_batch": 16})
+    assert adapter_about.at_launch("b" * 32, _facts(tiers=(tree,)), "").largest_batch == {
+        "s3k1d4": 16
+    }
+
+
+def test_tiers_that_were_left_out_are_told_with_their_reason() -> None:
+    left_out = (("s2k4d8", "tier s2k4d8 needs about 9,000 MiB"),)
+    told = _capabilities(facts=_facts(left_out=left_out))
+    assert told["all_tiers"] == (False, "tier s2k4d8 needs about 9,000 MiB")
+    assert told["tree_tiers"] == (False, "tier s2k4d8 needs about 9,000 MiB")
+
+
+def test_how_off_runs_and_what_it_gives_back_is_told() -> None:
+    told = _capabilities()
+    assert "one-token verify: on fa3" in told["plain_off"][1]
+    assert "SPECDECK_RESERVE=all" in told["reserve_follows_tier"][1]
+    told = _capabilities(facts=_facts(off_reason="", reserve_follows=True))
+    assert told["plain_off"] == told["reserve_follows_tier"] == (True, "")
 
 
 def test_a_plain_server_starts_off_and_takes_no_command() -> None:

@@ -9,13 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_patch import adapter_launch
-from engine_patch.adapter_launch import BUILT_VARIABLE, TIERS_VARIABLE, candidate_steps, plan
+from engine_patch.adapter_launch import (
+    BUILT_VARIABLE,
+    LIMITS_VARIABLE,
+    TIERS_VARIABLE,
+    Plan,
+    candidate_steps,
+    chain,
+    flags_shape,
+    parse_limits,
+    plan,
+)
 from engine_patch.tier import OFF, TierShape
+
+TREE = TierShape.parse("s2k4d8")
 
 
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in (TIERS_VARIABLE, BUILT_VARIABLE):
+    for variable in (TIERS_VARIABLE, BUILT_VARIABLE, LIMITS_VARIABLE):
         # Set first, so that what a test leaves behind is undone as well.
         monkeypatch.setenv(variable, "")
         monkeypatch.delenv(variable)
@@ -27,7 +39,10 @@ class Arguments:
 
     speculative_algorithm = "EAGLE3"
     speculative_adaptive = True
-    speculative_num_steps = 4
+    speculative_num_steps: int | None = 4
+    speculative_eagle_topk: int | None = None
+    speculative_num_draft_tokens: int | None = None
+    speculative_adaptive_config: str | None = None
     max_running_requests = None
 
 
@@ -48,13 +63,68 @@ class Arguments:
 def test_the_users_list_beats_sglangs_configuration_beats_the_default(
     text: str | None, config: list[int] | None, launch: int | None, tiers: tuple[str, ...]
 ) -> None:
-    assert plan(text, config, launch).tiers == tiers
+    assert plan(text, config, None if launch is None else chain(launch)).tiers == tiers
 
 
-def test_a_tree_is_left_out_with_its_reason() -> None:
-    ((name, reason),) = plan("off,s2k4d8", None, 1).left_out
-    assert name == "s2k4d8"
-    assert "topk 4" in reason
+def test_a_tree_wider_than_the_launch_tier_is_left_out_with_the_flags_that_let_it_in() -> None:
+    decided = plan("off,s2k4d8", None, chain(1))
+    ((name, reason),) = decided.left_out
+    assert (name, decided.tiers) == ("s2k4d8", (OFF, "s1k1d2"))
+    assert "--speculative-eagle-topk 4" in reason
+    assert "--speculative-num-draft-tokens 8" in reason
+
+
+def test_trees_are_built_when_the_launch_tier_has_the_largest_topk() -> None:
+    decided = plan("off,s3k1d4,s3k2d4", None, TREE)
+    assert decided.tiers == (OFF, "s3k1d4", "s3k2d4", "s2k4d8")
+    assert (decided.launch, decided.topk_max, decided.trees) == ("s2k4d8", 4, True)
+    assert decided.left_out == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "launch"),
+    [
+        ("off,s1k1d2,s2k4d8,s3k4d16", "s3k4d16"),
+        ("off,s1k1d2,s3k1d4", "s1k1d2"),
+        ("off,s5k1d6", "s5k1d6"),
+    ],
+)
+def test_without_flags_the_list_names_the_launch_tier(text: str, launch: str) -> None:
+    assert plan(text, None, None).launch == launch
+
+
+@pytest.mark.parametrize(
+    ("flags", "shape"),
+    [
+        ((None, None, None), None),
+        ((3, None, None), chain(3)),
+        ((3, 1, 9), chain(3)),
+        ((2, 4, 8), TREE),
+        ((2, 4, None), None),
+    ],
+)
+def test_the_flags_give_a_shape(
+    flags: tuple[int | None, int | None, int | None], shape: TierShape | None
+) -> None:
+    assert flags_shape(*flags) == shape
+
+
+def test_limits_belong_to_tiers_that_are_built() -> None:
+    limits = parse_limits("s2k4d8=16, s3k1d4=128 ,s9k1d10=4")
+    assert plan("off,s3k1d4", None, TREE, limits).limits == {"s2k4d8": 16, "s3k1d4": 128}
+
+
+@pytest.mark.parametrize("text", ["s2k4d8", "s2k4d8=0", "s2k4d8=x", "off=4", "fast=1"])
+def test_a_limit_that_cannot_be_read_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"limit|tier"):
+        parse_limits(text)
+
+
+def test_a_plan_survives_the_way_to_the_ranks() -> None:
+    decided = plan("off,s3k2d4,s1k8d4", None, TREE, {"s2k4d8": 16})
+    assert Plan.load(decided.dump()) == decided
+    with pytest.raises(ValueError, match="no plan"):
+        Plan.load("{}")
 
 
 @pytest.mark.parametrize("text", ["", " , ", "fast", "off;s1k1d2"])
@@ -73,7 +143,7 @@ def test_a_list_that_cannot_be_read_is_an_error(text: str) -> None:
 def test_the_launch_tier_is_built_and_something_speculates(
     text: str | None, launch: int | None
 ) -> None:
-    tiers = plan(text, None, launch).tiers
+    tiers = plan(text, None, None if launch is None else chain(launch)).tiers
     assert any(tier != OFF for tier in tiers)
     assert launch is None or adapter_launch.chain(launch).name in tiers
     widths = [TierShape.parse(tier).num_draft_tokens for tier in tiers]
@@ -83,27 +153,37 @@ def test_the_launch_tier_is_built_and_something_speculates(
 def test_the_first_process_decides_and_its_children_read_it() -> None:
     adapter_launch.note_arguments(Arguments())
     assert candidate_steps(lambda _: [9]) == [0, 1, 4]
-    assert os.environ[BUILT_VARIABLE] == "off,s1k1d2,s4k1d5"
+    decided = Plan.load(os.environ[BUILT_VARIABLE])
+    assert (decided.tiers, decided.launch) == ((OFF, "s1k1d2", "s4k1d5"), "s4k1d5")
     adapter_launch._asked = None  # a child has resolved nothing itself
     assert candidate_steps(lambda _: [9]) == [0, 1, 4]
+    assert adapter_launch.in_force() == decided
 
 
 def test_a_second_launch_in_the_same_process_decides_anew() -> None:
-    os.environ[BUILT_VARIABLE] = "off,s9k1d10"
+    os.environ[BUILT_VARIABLE] = plan("off,s9k1d10", None, None).dump()
     adapter_launch.note_arguments(Arguments())
     assert candidate_steps(lambda _: [9]) == [0, 1, 4]
+
+
+def test_buffers_are_sized_for_the_widest_tree() -> None:
+    os.environ[TIERS_VARIABLE] = "off,s3k1d4,s2k4d8"
+    assert candidate_steps(lambda _: [9]) == [0, 3, 7]
 
 
 def test_sglangs_configuration_is_asked_only_if_it_was_given() -> None:
     assert candidate_steps(lambda _: [2, 6], "adaptive.json") == [2, 6]
-    assert os.environ[BUILT_VARIABLE] == "s2k1d3,s6k1d7"
+    assert Plan.load(os.environ[BUILT_VARIABLE]).tiers == ("s2k1d3", "s6k1d7")
 
 
-def test_why_sglang_turned_adaptive_off_is_kept() -> None:
+def test_why_sglang_turned_adaptive_off_is_kept_and_nothing_is_planned() -> None:
     adapter_launch.note_arguments(Arguments())
-    adapter_launch.note_reason("attention DP is not supported", object())
+    reason = "attention DP is not supported"
+    arguments = Arguments()
+    assert adapter_launch.unsupported_reason(lambda _: reason, arguments) == reason
     asked = adapter_launch.asked()
     assert asked is not None
-    assert asked.turned_off == "attention DP is not supported"
-    adapter_launch.note_reason(None, object())
+    assert asked.turned_off == reason
+    assert adapter_launch.in_force() is None
+    assert adapter_launch.unsupported_reason(lambda _: None, arguments) is None
     assert asked.turned_off == ""

@@ -6,15 +6,24 @@ real servers (``tests/engine``).
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine_patch import adapter_policy, adapter_rank, adapter_scheduler
-from engine_patch.adapter_launch import BUILT_VARIABLE
-from engine_patch.contract import Identity, Mode
+from engine_patch import (
+    adapter_cold,
+    adapter_off,
+    adapter_rank,
+    adapter_reserve,
+    adapter_scheduler,
+    adapter_sglang,
+    adapter_tiers,
+)
+from engine_patch.adapter_launch import BUILT_VARIABLE, parse, plan
+from engine_patch.contract import Identity, Mode, OffFlavour
 from engine_patch.observer import Observer
 from engine_patch.published import RankFacts, RankLive
 from engine_patch.shm import RankFile
@@ -23,6 +32,70 @@ from engine_patch.wire import RankCommand, encode
 DECODE = SimpleNamespace(is_decode=lambda: True, is_extend=lambda: False)
 EXTEND = SimpleNamespace(is_decode=lambda: False, is_extend=lambda: True)
 TIERS = ("off", "s1k1d2", "s3k1d4")
+LENGTHS = {"off": 1, "s1k1d2": 2, "s3k1d4": 4}
+
+
+class Off:
+    """What a rank reads of the way off runs."""
+
+    reason = keep_reason = ""
+    flavours = (OffFlavour.KEEP, OffFlavour.WARM, OffFlavour.COLD)
+    kind = "plain_path"
+
+    def __init__(self, _: object) -> None:
+        pass
+
+    def flavour(self, asked: OffFlavour | None) -> OffFlavour:
+        """The asked flavour, else keep."""
+        return asked or OffFlavour.KEEP
+
+    def plain_runner(self) -> Any:
+        """Nothing to swap."""
+        return contextlib.nullcontext()
+
+
+class Worker:
+    """What the controller touches of SGLang's worker."""
+
+    def __init__(self) -> None:
+        self.topk = 1
+        self.speculative_num_steps = 3
+        self.speculative_num_draft_tokens = 4
+        self._draft_worker = SimpleNamespace(topk=1)
+        self.built: list[int] = []
+
+    def build_adaptive_runtime_state(
+        self, speculative_num_steps: int, speculative_num_draft_tokens: int, cuda_graph_bs: object
+    ) -> Any:
+        """A state that only knows its step count."""
+        del cuda_graph_bs
+        self.built.append(speculative_num_steps)
+        return SimpleNamespace(
+            speculative_num_steps=speculative_num_steps,
+            speculative_num_draft_tokens=speculative_num_draft_tokens,
+        )
+
+    def apply_runtime_state(self, state: Any) -> None:
+        """As SGLang's: nothing at an equal step count."""
+        if self.speculative_num_steps != state.speculative_num_steps:
+            self.speculative_num_steps = state.speculative_num_steps
+
+
+def _controller() -> adapter_tiers.TierController:
+    worker = Worker()
+    tiers = adapter_tiers.TierController(worker)
+    tiers.register(worker.build_adaptive_runtime_state(3, 4, None))
+    tiers.init_states()
+    return tiers
+
+
+def _steps(tiers: adapter_tiers.TierController, *batches: int) -> list[int]:
+    """Step counts that the worker runs at the heads of these batches."""
+    said = []
+    for batch in batches:
+        tiers.activate_step_by_batch(batch)
+        said.append(tiers.worker.speculative_num_steps)
+    return said
 
 
 class Scheduler:
@@ -45,11 +118,16 @@ def scheduler() -> Scheduler:
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter_policy, "_policy", None)
+    monkeypatch.setattr(adapter_tiers, "_controller", None)
+    monkeypatch.setattr(adapter_sglang, "forget_switch", lambda: None)
+    monkeypatch.setattr(adapter_off, "Off", Off)
+    monkeypatch.setattr(adapter_tiers, "memory_setting", lambda _: None)
+    monkeypatch.setattr(adapter_reserve, "_lengths", dict(LENGTHS))
     monkeypatch.setattr(adapter_scheduler, "_rank", None)
     monkeypatch.setattr(adapter_scheduler, "_complained", False)
     monkeypatch.setattr(adapter_rank, "reserve_per_request", lambda: 8)
-    monkeypatch.setenv(BUILT_VARIABLE, ",".join(TIERS))
+    monkeypatch.delenv(adapter_reserve.VARIABLE, raising=False)
+    monkeypatch.setenv(BUILT_VARIABLE, plan(",".join(TIERS), None, parse("s3k1d4")[0]).dump())
 
 
 def _facts(**changes: object) -> RankFacts:
@@ -62,14 +140,9 @@ def _facts(**changes: object) -> RankFacts:
 
 
 def _adaptive(scheduler: Scheduler, folder: Path) -> adapter_rank.Rank:
-    policy = adapter_policy.TierPolicy(3)
-    worker = SimpleNamespace(speculative_num_steps=3)
-
-    def activate(steps: int) -> None:
-        worker.speculative_num_steps = steps
-
-    policy.controller = SimpleNamespace(worker=worker, _activate=activate)
-    return adapter_rank.Rank(scheduler, RankFile.create(folder, 0, 0, 0), _facts(), policy)
+    file = RankFile.create(folder, 0, 0, 0)
+    facts = _facts(planned=TIERS, reserve_follows=True)
+    return adapter_rank.Rank(scheduler, file, facts, _controller())
 
 
 def _live(folder: Path) -> RankLive:
@@ -79,7 +152,8 @@ def _live(folder: Path) -> RankLive:
 
 
 def _batch(mode: Any, size: int, **more: object) -> Any:
-    return SimpleNamespace(forward_mode=mode, reqs=[None] * size, extend_num_tokens=None, **more)
+    requests = [SimpleNamespace(origin_input_ids=[1], output_ids=[2]) for _ in range(size)]
+    return SimpleNamespace(forward_mode=mode, reqs=requests, extend_num_tokens=None, **more)
 
 
 def test_an_idle_engine_obeys_at_once_and_reports_what_its_worker_runs(
@@ -101,9 +175,9 @@ def test_a_busy_engine_waits_for_the_head_of_the_next_decode_batch(
     rank.command(encode(RankCommand(mode=Mode.OFF), TIERS))
     rank.idle()  # a stall: nothing can run although requests are there
     assert _live(tmp_path).tier == "s3k1d4"
-    policy = adapter_policy.policy()
-    assert policy is not None
-    assert policy.get_steps_for_batch(1) == 0
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    assert _steps(tiers, 1) == [0]
 
 
 def test_a_moment_without_requests_moves_nothing_in_auto(
@@ -117,9 +191,9 @@ def test_a_moment_without_requests_moves_nothing_in_auto(
     }
     command = RankCommand.model_validate({"mode": "auto", "thresholds": thresholds})
     rank.command(encode(command, TIERS))
-    policy = adapter_policy.policy()
-    assert policy is not None
-    assert [policy.get_steps_for_batch(size) for size in (8, 8, 8)] == [0, 0, 0]
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    assert _steps(tiers, 8, 8, 8) == [0, 0, 0]
     rank.idle()
     assert rank.chooser is not None
     assert (rank.chooser.tier, rank.chooser.switches) == ("off", 1)
@@ -223,40 +297,102 @@ def test_a_defect_in_the_policy_keeps_the_tier_and_is_told(
     scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rank = _adaptive(scheduler, tmp_path)
-    policy = adapter_policy.policy()
-    assert policy is not None
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
     assert rank.chooser is not None
-    monkeypatch.setattr(rank.chooser, "next_tier", lambda _: 1 / 0)
-    assert [policy.get_steps_for_batch(4) for _ in range(3)] == [3, 3, 3]
+    monkeypatch.setattr(rank.chooser, "next_tier", lambda *_, **__: 1 / 0)
+    assert _steps(tiers, 4, 4, 4) == [3, 3, 3]
     rank.publish()
     assert "the policy failed and keeps s3k1d4" in _live(tmp_path).fault
 
 
 def test_before_a_rank_is_complete_the_launch_tier_runs() -> None:
-    policy = adapter_policy.TierPolicy(3)
-    assert policy.get_steps_for_batch(100) == 3
-    assert policy.on_verify_complete([3, 3], 2) is None
-    assert policy.candidate_steps == [0, 1, 3]
+    tiers = _controller()
+    assert _steps(tiers, 100) == [3]
+    assert tiers.on_verify_complete([3, 3], 2) is None  # type: ignore[func-returns-value]
+    assert (tiers.tiers, tiers.worker.built) == (TIERS, [3, 0, 1])
+    assert set(tiers.costs) == {"off", "s1k1d2"}
 
 
-def test_building_a_tier_is_timed_and_the_worker_left_as_it_was() -> None:
-    policy = adapter_policy.TierPolicy(3)
+def test_a_larger_tier_waits_one_batch_for_its_slots(scheduler: Scheduler, tmp_path: Path) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    rank.command(encode(RankCommand(mode=Mode.ON, tier="s1k1d2"), TIERS))
+    assert _steps(tiers, 2) == [1]  # needs no more than was reserved
+    rank.command(encode(RankCommand(mode=Mode.ON, tier="s3k1d4"), TIERS))
+    assert _steps(tiers, 2) == [1]
+    assert (tiers.active, tiers.announced) == ("s1k1d2", "s3k1d4")
+    assert _steps(tiers, 2) == [3]
 
-    class Worker:
-        def build_adaptive_runtime_state(self, speculative_num_steps: int, **_: object) -> int:
-            return speculative_num_steps
 
-    worker = Worker()
-    controller = SimpleNamespace(worker=worker, params=policy)
-    built = []
+def test_a_reserve_for_all_tiers_makes_no_tier_wait(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(adapter_reserve.VARIABLE, "all")
+    rank = _adaptive(scheduler, tmp_path)
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    for name, steps in (("s1k1d2", 1), ("s3k1d4", 3)):
+        rank.command(encode(RankCommand(mode=Mode.ON, tier=name), TIERS))
+        assert _steps(tiers, 2) == [steps]
 
-    def init_states(controller: Any, cuda_graph_bs: list[int] | None = None) -> None:
-        build = controller.worker.build_adaptive_runtime_state
-        named = {"speculative_num_draft_tokens": 2, "cuda_graph_bs": cuda_graph_bs}
-        built.extend(build(speculative_num_steps=steps, **named) for steps in (0, 1))
 
-    adapter_policy.measure_builds(init_states, controller, cuda_graph_bs=[1, 2])
-    assert built == [0, 1]
-    assert set(policy.costs) == {"off", "s1k1d2"}
-    assert "build_adaptive_runtime_state" not in vars(worker)
-    assert policy.controller is controller
+def test_after_keep_or_cold_a_bridge_comes_before_the_first_draft(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    for flavour, bridges in ((OffFlavour.KEEP, 1), (OffFlavour.WARM, 1), (OffFlavour.COLD, 2)):
+        off = RankCommand(mode=Mode.OFF, off_flavour=flavour)
+        rank.command(encode(off, TIERS))
+        assert _steps(tiers, 2, 2) == [0, 0]
+        assert tiers.round.flavour is flavour
+        rank.command(encode(RankCommand(mode=Mode.ON, tier="s1k1d2"), TIERS))
+        seen = _steps(tiers, 2, 2, 2)
+        # One batch for the slots, and one for the bridge unless they are the same.
+        assert seen == [0, 1, 1] if flavour is OffFlavour.WARM else [0, 0, 1]
+        assert tiers.bridges == bridges
+
+
+def test_a_move_up_without_free_slots_is_refused_with_both_numbers(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    rank.command(encode(RankCommand(mode=Mode.OFF), TIERS))
+    rank.idle()
+    scheduler.running_batch.reqs = [SimpleNamespace()] * 20
+    assert not rank.command(encode(RankCommand(mode=Mode.ON, tier="s3k1d4"), TIERS))
+    assert "kv_short: tier s3k1d4 needs 120 more KV slots, 100 are free" in _live(tmp_path).refused
+    assert rank.command(encode(RankCommand(mode=Mode.ON, tier="s1k1d2"), TIERS))
+
+
+def test_a_tier_that_this_replica_did_not_build_is_refused(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    rank._facts = rank._facts.model_copy(update={"planned": (*TIERS, "s5k1d6")})
+    planned = rank._facts.planned
+    assert not rank.command(encode(RankCommand(mode=Mode.ON, tier="s5k1d6"), planned))
+    assert "tier s5k1d6 was not built on this replica" in _live(tmp_path).refused
+
+
+def test_requests_of_a_cold_spell_are_kept_apart_until_they_are_prefilled_again() -> None:
+    whole, holed = SimpleNamespace(), SimpleNamespace(skip_radix_cache_insert=False)
+    adapter_cold.mark([holed])
+    adapter_cold.mark([holed])
+    assert holed.skip_radix_cache_insert
+    assert adapter_cold.count([whole, holed]) == 1
+    assert adapter_cold.without([2, 3], [whole, holed]) == [2]
+    adapter_cold.forget([whole, holed])
+    assert not holed.skip_radix_cache_insert
+    assert adapter_cold.without([2, 3], [whole, holed]) == [2, 3]
+
+
+def test_graph_sizes_above_a_tiers_limit_are_left_out_but_the_one_that_holds_it() -> None:
+    sizes = [1, 2, 4, 8, 16, 24]
+    assert adapter_tiers.pruned(sizes, None) == sizes
+    assert adapter_tiers.pruned(sizes, 8) == [1, 2, 4, 8]
+    assert adapter_tiers.pruned(sizes, 9) == [1, 2, 4, 8, 16]
+    assert adapter_tiers.pruned(sizes, 100) == sizes

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from engine_patch import adapter_policy, adapter_rank, shm
-from engine_patch.adapter_launch import BUILT_VARIABLE
-from engine_patch.contract import Identity
+from engine_patch import adapter_rank, shm
+from engine_patch.chooser import Chooser
+from engine_patch.contract import Identity, Mode
 from engine_patch.published import RankFacts
 from engine_patch.tier import Thresholds
 
@@ -29,9 +29,6 @@ DECODE = SimpleNamespace(is_decode=lambda: True, is_extend=lambda: False)
 @pytest.fixture
 def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> adapter_rank.Rank:
     """A rank in mode auto with an accept-length floor: the most work a batch can mean."""
-    monkeypatch.setenv(BUILT_VARIABLE, "off,s1k1d2,s3k1d4")
-    policy = adapter_policy.TierPolicy(3)
-    policy.controller = SimpleNamespace(worker=SimpleNamespace(speculative_num_steps=3))
     monkeypatch.setattr(adapter_rank, "reserve_per_request", lambda: 8)
     pool = SimpleNamespace(full_num_used=5000, full_available_size=9000, full_evictable_size=2000)
     scheduler = SimpleNamespace(
@@ -44,26 +41,25 @@ def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> adapter_rank.Rank:
     facts = RankFacts(
         pid=1, identity=Identity(model="m", algorithm="EAGLE3"), launch_tier="s3k1d4", graphs=True
     )
-    rank = adapter_rank.Rank(scheduler, shm.RankFile.create(tmp_path, 0, 0, 0), facts, policy)
-    assert rank.chooser is not None
-    rank.chooser.mode = rank.chooser.mode.AUTO
-    rank.chooser.thresholds = Thresholds(tiers=("s3k1d4",), min_accept_length={"s3k1d4": 1.1})
-    monkeypatch.setattr(adapter_policy, "_policy", policy)
+    rank = adapter_rank.Rank(scheduler, shm.RankFile.create(tmp_path, 0, 0, 0), facts, None)
+    chooser = rank.chooser = Chooser(("off", "s1k1d2", "s3k1d4"), "s3k1d4")
+    chooser.mode = Mode.AUTO
+    chooser.thresholds = Thresholds(tiers=("s3k1d4",), min_accept_length={"s3k1d4": 1.1})
     return rank
 
 
 def _batch(size: int) -> tuple[Any, Any]:
     accepted = [random.Random(i).randint(0, 3) for i in range(size)]
-    batch = SimpleNamespace(forward_mode=DECODE, reqs=[None] * size)
+    requests = [SimpleNamespace(origin_input_ids=[0] * 9, output_ids=[0] * 9) for _ in accepted]
+    batch = SimpleNamespace(forward_mode=DECODE, reqs=requests)
     result = SimpleNamespace(num_correct_drafts_per_req_cpu=accepted, can_run_cuda_graph=True)
     return batch, result
 
 
 def _round(rank: adapter_rank.Rank, batch: Any, result: Any) -> None:
     rank.launching(batch)
-    policy = adapter_policy.policy()
-    assert policy is not None
-    policy.get_steps_for_batch(len(batch.reqs))
+    assert rank.chooser is not None
+    rank.chooser.next_tier(len(batch.reqs))
     rank.launched(batch, result)
     rank.finished(batch, result)
 

@@ -57,7 +57,7 @@ def _verify_steps(answers: list[dict[str, object]]) -> list[tuple[int, int]]:
 def test_before_the_first_batch_everything_is_known(engine: PluginClient) -> None:
     state = engine.state()
     assert [tier.name for tier in state.tiers] == list(TIERS)
-    assert state.tiers[0].off_kind is OffKind.ONE_TOKEN_VERIFY
+    assert state.tiers[0].off_kind is OffKind.PLAIN_PATH
     assert [tier.alloc_len for tier in state.tiers] == [1, 2, 4]
     assert state.tiers[0].build_s is not None
     assert (state.mode, state.launch_tier, state.desired_tier) == (Mode.ON, "s3k1d4", "s3k1d4")
@@ -76,6 +76,7 @@ def test_a_tree_that_was_asked_for_is_left_out_with_its_reason(engine: PluginCli
     assert capabilities["switching"].available
     assert not capabilities["tree_tiers"].available
     assert "s2k4d8 has topk 4" in capabilities["tree_tiers"].reason
+    assert "--speculative-eagle-topk 4" in capabilities["all_tiers"].reason
 
 
 def test_an_idle_engine_keeps_its_numbers_fresh(engine: PluginClient) -> None:
@@ -181,15 +182,19 @@ def test_the_journal_can_be_read_from_a_number_on(engine: PluginClient) -> None:
     assert engine.state(since=entries[-3].seq).journal == entries[-2:]
 
 
-def test_kv_numbers_add_up_and_off_does_not_give_the_reserve_back(engine: PluginClient) -> None:
-    engine.command("off")
+@pytest.mark.parametrize(("tier", "slots"), [("s3k1d4", 8), ("s1k1d2", 4), ("off", 2)])
+def test_kv_numbers_add_up_and_the_reserve_follows_the_tier(
+    engine: PluginClient, tier: str, slots: int
+) -> None:
+    engine.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+    engine.wait_runs(tier)
     with engine.load(MANY, clients=8, new_tokens=200):
         engine.wait(lambda: engine.replica().running == 8, "8 running")
         replica = engine.replica()
     kv = replica.kv
-    assert replica.ranks[0].tier == "off"
-    # Twice alloc_len 4 of the widest tier, for each running request.
-    assert kv.reserve == 8 * replica.running
+    assert replica.ranks[0].tier == tier
+    # Twice alloc_len of the tier, for each running request.
+    assert kv.reserve == slots * replica.running
     assert 0 < kv.committed < kv.capacity
     assert kv.committed + kv.reserve + kv.evictable <= kv.capacity
     engine.wait(lambda: engine.replica().running == 0, "back to idle", within_s=5)
@@ -301,7 +306,6 @@ def test_a_foreign_holder_is_refused_with_the_holder_until_it_takes_over(
             },
             "down_at 2 must lie below up_at 2",
         ),
-        ({"mode": "off", "off_flavour": "cold"}, "off flavour cold is not available"),
         ({"mode": "off", "surprise": 1}, "surprise"),
     ],
 )

@@ -1,0 +1,351 @@
+"""Tier off as ordinary decode, and what the drafter does meanwhile.
+
+SGLang's own step 0 still verifies one token per request, which is as fast as plain decode on FA3
+and a quarter of it on triton (measured, see docs/engine.md).  Here the verify step is left as it is
+and only what it forwards is changed: a DECODE batch in place of a one-node tree.  Sampling,
+grammar, log-probabilities, lengths and the relay are SGLang's code, unchanged.
+
+Flavours: *warm* runs the whole draft-extend; *keep* writes the drafter's keys and values and stops
+where attention would begin, since those of a one-layer drafter depend on the token and the target's
+hidden state alone; *cold* does nothing.  After keep and cold the controller lets one off round run
+the whole draft-extend (the bridge) before the first draft.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import os
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from engine_patch import adapter_relay, adapter_sglang, adapter_tiers
+from engine_patch.contract import OffFlavour, OffKind
+
+log = logging.getLogger("specdeck")
+
+VARIABLE = "SPECDECK_OFF"
+PLAIN_BACKENDS = ("triton", "flashinfer", "intel_amx")
+"""Attention backends on which off runs as ordinary decode unless ``SPECDECK_OFF`` says otherwise;
+on FA3 SGLang's own off is as fast."""
+TOLERANCE = 0.02
+"""Largest difference of a kept key or value, as a share of the largest one: a few bf16 steps."""
+
+
+def wanted() -> str:
+    """``plain``, ``upstream`` or "" (by attention backend).
+
+    Raises:
+        ValueError: the variable holds something else.
+    """
+    value = os.environ.get(VARIABLE, "")
+    if value not in ("", "plain", "upstream"):
+        raise ValueError(f"{VARIABLE} is 'plain' or 'upstream', not {value!r}")
+    return value
+
+
+class Off:
+    """How this rank runs tier off.
+
+    Args:
+        worker: SGLang's ``EAGLEWorkerV2``.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self.reason = _not_plain(worker)
+        """Why off does not run as ordinary decode, "" if it does."""
+        self.kind = OffKind.ONE_TOKEN_VERIFY if self.reason else OffKind.PLAIN_PATH
+        self.keep_reason = ""
+        """Why the drafter's keys and values cannot be kept, "" if they can or it is not known."""
+        self._attention: Any = None
+        self._probed = False
+
+    @property
+    def flavours(self) -> tuple[OffFlavour, ...]:
+        """Flavours that can be asked for, the default first."""
+        if adapter_tiers.cold_by_environment():
+            return (OffFlavour.COLD,)
+        if self.attention() is None:
+            return (OffFlavour.WARM, OffFlavour.COLD)
+        return (OffFlavour.KEEP, OffFlavour.WARM, OffFlavour.COLD)
+
+    def flavour(self, asked: OffFlavour | None) -> OffFlavour:
+        """The flavour of an off round; warm where keep was asked for and cannot be had."""
+        flavour = asked or self.flavours[0]
+        if adapter_tiers.cold_by_environment():
+            return OffFlavour.COLD
+        if flavour is OffFlavour.KEEP and self.attention() is None:
+            return OffFlavour.WARM
+        return flavour
+
+    def attention(self) -> Any:
+        """The drafter's only attention layer; None where keep cannot be had."""
+        if self.keep_reason:
+            return None
+        if self._attention is None:
+            model = self._worker._draft_worker.draft_runner.model
+            layers = [m for m in model.modules() if type(m).__name__ == "RadixAttention"]
+            if len(layers) == 1 and hasattr(model, "model"):
+                self._attention = layers[0]
+            else:
+                self.keep_reason = f"the drafter has {len(layers)} attention layers, keep needs one"
+        return self._attention
+
+    # Build.
+
+    @contextlib.contextmanager
+    def plain_runner(self) -> Iterator[None]:
+        """While the state of off is built: capture ordinary decode graphs."""
+        if self.kind is not OffKind.PLAIN_PATH:
+            yield
+            return
+        import sglang.srt.speculative.eagle_worker_v2 as module
+
+        ordinary = module.DecodeCudaGraphRunner
+        module.DecodeCudaGraphRunner = decode_runner(ordinary)
+        try:
+            yield
+        finally:
+            module.DecodeCudaGraphRunner = ordinary
+
+    # Keep.
+
+    def needs_probe(self) -> bool:
+        """Whether the next off round must compare what keep writes with the whole draft-extend."""
+        return not self._probed and self.attention() is not None
+
+    def probed(self, gap: float, size: float, problem: str) -> None:
+        """Take the comparison; all ranks must come to the same answer."""
+        self._probed = True
+        fits = not problem and gap <= TOLERANCE * max(size, 1e-6)
+        if adapter_sglang.least_of_all_ranks(int(fits)):
+            log.info("specdeck: off keeps the drafter's KV (largest gap %.2e of %.2e)", gap, size)
+            return
+        self.keep_reason = problem or (
+            "what keep writes differs from the whole draft-extend"
+            if not fits
+            else "keep failed its check on another rank"
+        )
+        log.warning("specdeck: off runs warm: %s (gap %.2e of %.2e)", self.keep_reason, gap, size)
+
+
+def _not_plain(worker: Any) -> str:
+    runner = worker.target_worker.model_runner
+    args, config = runner.server_args, runner.model_config
+    asked = wanted()
+    if asked == "upstream":
+        return f"{VARIABLE}=upstream"
+    unsafe = (
+        (worker.speculative_algorithm.is_standalone(), "a standalone drafter has no hidden states"),
+        (
+            worker.plan_stream is not None,
+            "the plan stream refills verify buffers after the draft: unset "
+            "SGLANG_ENABLE_OVERLAP_PLAN_STREAM",
+        ),
+        (_recurrent(config), "a recurrent model's state would be committed twice"),
+        (bool(adapter_sglang.setting(args, "enable_lora")), "not tried with LoRA"),
+        (bool(adapter_sglang.setting(args, "lora_paths")), "not tried with LoRA"),
+        (bool(adapter_sglang.setting(args, "enable_hisparse")), "not tried with hisparse"),
+        ((adapter_sglang.setting(args, "pp_size") or 1) > 1, "not tried with pipeline parallelism"),
+        (bool(getattr(config, "model_is_mrope", False)), "not tried with M-RoPE positions"),
+        (
+            any(
+                "DeepseekV4" in name
+                for name in getattr(config.hf_config, "architectures", ()) or ()
+            ),
+            "not tried with DeepSeek-V4",
+        ),
+    )
+    for bad, reason in unsafe:
+        if bad:
+            return reason
+    backend = adapter_tiers.decode_backend(args)
+    if asked == "plain" or backend in PLAIN_BACKENDS:
+        return ""
+    if backend == "fa3":
+        return (
+            "on fa3 SGLang's own off is as fast as plain (measured); SPECDECK_OFF=plain forces it"
+        )
+    return f"not tried with attention backend {backend}; SPECDECK_OFF=plain forces it"
+
+
+def _recurrent(config: Any) -> bool:
+    from sglang.srt.configs.hybrid_arch import mambaish_config
+
+    return mambaish_config(config) is not None
+
+
+def decode_runner(base: Any) -> Any:
+    """SGLang's decode graph runner, capturing ordinary decode on a speculative target."""
+    from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+    class PlainDecodeRunner(base):  # type: ignore[misc]
+        def __init__(self, model_runner: Any, **kwargs: Any) -> None:
+            # Mode, width and buffers all derive from the algorithm, and capture happens in here.
+            kept, model_runner.spec_algorithm = (
+                model_runner.spec_algorithm,
+                SpeculativeAlgorithm.NONE,
+            )
+            try:
+                super().__init__(model_runner, **kwargs)
+            finally:
+                model_runner.spec_algorithm = kept
+
+        def get_spec_info(self, num_tokens: int) -> None:
+            del num_tokens
+
+        def capture_prepare(self, *args: Any, **kwargs: Any) -> Any:
+            # Draft-extend (warm off, bridge) reads the target's hidden states.
+            self.capture_hidden_mode = CaptureHiddenMode.FULL
+            return super().capture_prepare(*args, **kwargs)
+
+    return PlainDecodeRunner
+
+
+def prepare(
+    original: Callable[..., Any],
+    verify_input: Any,
+    req_to_token_pool: Any,
+    batch: Any,
+    target_worker: Any,
+) -> Any:
+    """Around ``eagle_prepare_for_verify``: an off round forwards an ordinary decode batch."""
+    tiers = adapter_tiers.controller()
+    if tiers is None or verify_input.spec_steps or batch.forward_mode.is_idle():
+        return original(verify_input, req_to_token_pool, batch, target_worker)
+    runner = target_worker.model_runner
+    # Only graph rounds set the event; an older one would let the scheduler write too early.
+    adapter_sglang.clear_read_done(runner)
+    if tiers.off.kind is not OffKind.PLAIN_PATH:
+        return original(verify_input, req_to_token_pool, batch, target_worker)
+    return decode_batch(verify_input, req_to_token_pool, batch, runner)
+
+
+def decode_batch(
+    verify_input: Any, req_to_token_pool: Any, batch: Any, runner: Any
+) -> tuple[Any, bool]:
+    """The forward batch of an off round, and whether it replays a graph."""
+    from sglang.srt.model_executor.forward_batch_info import (
+        CaptureHiddenMode,
+        ForwardBatch,
+        ForwardMode,
+    )
+
+    # The new token's slot is the first of the request's reserve, the one verify would use.
+    where = batch.seq_lens
+    batch.input_ids = verify_input.draft_token
+    batch.out_cache_loc = req_to_token_pool.req_to_token[batch.req_pool_indices, where].to(
+        where.dtype
+    )
+    batch.forward_mode = ForwardMode.DECODE
+    # Speculation keeps seq_lens without this round's token, decode counts it; the batch itself
+    # must keep the shorter lengths, which the rest of the round is computed from.
+    seen = copy.copy(batch)
+    seen.spec_info = None
+    seen.seq_lens = where + 1
+    seen.seq_lens_sum = None
+    if batch.seq_lens_cpu is not None:
+        seen.seq_lens_cpu = batch.seq_lens_cpu + 1
+    forward = ForwardBatch.init_new(
+        seen,
+        runner,
+        capture_hidden_mode=CaptureHiddenMode.FULL,
+        return_hidden_states_before_norm=False,
+    )
+    graphs = runner.decode_cuda_graph_runner
+    return forward, bool(graphs and graphs.can_run_graph(forward))
+
+
+def extend(
+    original: Callable[..., Any], draft_worker: Any, batch: Any, result: Any, **kwargs: Any
+) -> Any:
+    """Around ``EagleDraftWorker._draft_extend_for_decode``: all of it, or what the flavour asks."""
+    tiers = adapter_tiers.controller()
+    flavour = None if tiers is None else tiers.round.flavour
+    if tiers is None or flavour in (None, OffFlavour.WARM) or batch.forward_mode.is_idle():
+        with adapter_relay.full_width(draft_worker):
+            return original(draft_worker, batch, result, **kwargs)
+    off = tiers.off
+    if flavour is OffFlavour.KEEP and off.needs_probe():
+        copied, hidden = copy.copy(batch), result.logits_output.hidden_states
+        with adapter_relay.full_width(draft_worker):
+            original(draft_worker, batch, result, **kwargs)
+        _probe(off, draft_worker, copied, result, hidden)
+        return None
+    if flavour is OffFlavour.KEEP:
+        keep(off, draft_worker, batch, result, result.logits_output.hidden_states)
+    tiers.worker._stub_skipped_draft_extend(batch, result)
+    adapter_sglang.hand_over_read_done(
+        tiers.worker.target_worker.model_runner, draft_worker.draft_runner
+    )
+    return None
+
+
+class _StoredError(Exception):
+    """Ends the drafter's forward once its keys and values are stored."""
+
+
+def keep(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: Any) -> None:
+    """Write the drafter's keys and values for this round's token, and stop there."""
+    from sglang.srt.mem_cache.memory_pool import KVWriteLoc
+    from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+    runner, attention = draft_worker.draft_runner, off.attention()
+    where = KVWriteLoc(batch.out_cache_loc)
+
+    def store(
+        q: Any, k: Any, v: Any, forward_batch: Any, save_kv_cache: bool = True, **_: Any
+    ) -> Any:
+        del q, forward_batch
+        if save_kv_cache:  # else a fused kernel has written them already
+            scales = (attention.k_scale, attention.v_scale) if attention.k_scale is not None else ()
+            runner.token_to_kv_pool.set_kv_buffer(
+                attention,
+                where,
+                k.view(-1, attention.tp_k_head_num, attention.qk_head_dim),
+                v.view(-1, attention.tp_v_head_num, attention.v_head_dim),
+                *scales,
+            )
+        raise _StoredError
+
+    seen = SimpleNamespace(
+        forward_mode=ForwardMode.DRAFT_EXTEND_V2,
+        out_cache_loc=batch.out_cache_loc,
+        mm_input_embeds=None,
+        contains_mm_inputs=lambda: False,
+        spec_info=SimpleNamespace(hidden_states=hidden_states),
+    )
+    attention.forward = store
+    try:
+        with contextlib.suppress(_StoredError):
+            runner.model.model(result.next_token_ids.long(), batch.seq_lens.long(), seen)
+    finally:
+        del attention.forward
+
+
+def _probe(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: Any) -> None:
+    """Compare keep with the whole draft-extend, which has just run; leave the latter's values."""
+    layer, pool = off.attention().layer_id, draft_worker.draft_runner.token_to_kv_pool
+    at, gap, size, problem = batch.out_cache_loc, 0.0, 0.0, ""
+    try:
+        buffers = (pool.get_key_buffer(layer), pool.get_value_buffer(layer))
+        whole = [buffer[at].clone() for buffer in buffers]
+        for buffer in buffers:
+            buffer[at] = 0
+        try:
+            keep(off, draft_worker, batch, result, hidden_states)
+            gap = max(
+                float((buffer[at].float() - values.float()).abs().max())
+                for buffer, values in zip(buffers, whole, strict=True)
+            )
+            size = max(float(values.float().abs().max()) for values in whole)
+        finally:
+            for buffer, values in zip(buffers, whole, strict=True):
+                buffer[at] = values
+    except Exception as error:  # noqa: BLE001  # a drafter we do not know: warm does for it
+        problem = f"keep cannot run this drafter: {error!r}"
+    off.probed(gap, size, problem)

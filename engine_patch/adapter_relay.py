@@ -1,0 +1,66 @@
+"""What travels from one batch to the next has the width of the widest tier, whatever runs.
+
+SGLang keeps, per request, the drafter's ``topk`` best candidates for the next draft, and sizes the
+buffers that carry them across the overlap loop from the first payload.  So every producer runs at
+the largest topk of all tiers, and a tier's draft takes the first columns of what arrives: the
+candidates are sorted, so that is exactly what a server launched with that tier would have kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from engine_patch import adapter_tiers
+
+
+@contextlib.contextmanager
+def full_width(worker: Any) -> Iterator[None]:
+    """Let a worker produce candidates of the full width."""
+    tiers = adapter_tiers.controller()
+    before = worker.topk
+    if tiers is None or before == tiers.topk_max:
+        yield
+        return
+    worker.topk = tiers.topk_max
+    try:
+        yield
+    finally:
+        worker.topk = before
+
+
+def prefill(original: Callable[..., Any], draft_worker: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``EagleDraftWorker._draft_extend_for_prefill``."""
+    with full_width(draft_worker):
+        return original(draft_worker, *args, **kwargs)
+
+
+def stub(original: Callable[..., Any], worker: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``EAGLEWorkerV2._stub_skipped_draft_extend``."""
+    with full_width(worker):
+        return original(worker, *args, **kwargs)
+
+
+def idle_input(original: Callable[..., Any], cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around ``EagleDraftInput.create_idle_input``: idle stubs are merged with real inputs."""
+    tiers = adapter_tiers.controller()
+    if tiers is not None and "topk" in kwargs:
+        kwargs["topk"] = tiers.topk_max
+    return original(cls, *args, **kwargs)
+
+
+def draft(
+    original: Callable[..., Any], draft_worker: Any, batch: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Around ``EagleDraftWorker.draft``: the active tier's share of the relayed candidates."""
+    relayed = batch.spec_info
+    candidates = getattr(relayed, "topk_p", None)
+    if candidates is not None and candidates.shape[1] > draft_worker.topk:
+        # A copy: the scheduler may still use what was relayed.
+        narrow = copy.copy(relayed)
+        narrow.topk_p = candidates[:, : draft_worker.topk].contiguous()
+        narrow.topk_index = relayed.topk_index[:, : draft_worker.topk].contiguous()
+        batch.spec_info = narrow
+    return original(draft_worker, batch, *args, **kwargs)

@@ -1,0 +1,298 @@
+"""Our controller in place of SGLang's ``AdaptiveController``: builds the tiers, switches them.
+
+SGLang's controller keys states by their step count; ours by tier, so that tiers may differ in topk
+and draft tokens as well.  SGLang asks it at the head of each decode batch, and that is the only
+place where a tier changes (or an idle moment, where nothing runs).
+
+The tier chosen for a batch may need more KV slots than were reserved for it.  Then the batch still
+runs the tier before, the new one is announced, the next reserve follows it, and the next batch runs
+it.  A tier that needs no more takes effect at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engine_patch import adapter_launch, adapter_sglang, tier_memory
+from engine_patch.chooser import Chooser
+from engine_patch.contract import OffFlavour, OffKind
+from engine_patch.tier import OFF, TierName, TierShape
+
+log = logging.getLogger("specdeck")
+
+COLD_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
+"""SGLang's own switch for a cold off; it skips what our flavours hang on."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildCost:
+    """What building one tier took; None where it was not measured."""
+
+    build_s: float | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What the present decode batch runs.
+
+    Args:
+        flavour: of an off round, None for a speculating one.
+        bridge: an off round with a whole draft-extend, after which a draft has real candidates.
+    """
+
+    tier: TierName
+    flavour: OffFlavour | None = None
+    bridge: bool = False
+
+    @property
+    def leaves_stale(self) -> bool:
+        """Whether the drafter ends this round without candidates for a draft."""
+        return self.flavour in (OffFlavour.KEEP, OffFlavour.COLD)
+
+
+def cold_by_environment() -> bool:
+    """Whether SGLang itself skips draft-extend while off."""
+    return os.environ.get(COLD_VARIABLE, "").lower() in ("1", "true", "yes", "y")
+
+
+def reads_server_args(function: Callable[..., Any]) -> bool:
+    """Whether a function of SGLang takes the server arguments (0.5.17)."""
+    try:
+        return "server_args" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+class TierController:
+    """Owns the tiers of one rank.
+
+    Args:
+        worker: SGLang's ``EAGLEWorkerV2``.
+        policy: what SGLang would have decided with; not used.
+        config_path: of SGLang's own configuration; taken over at launch.
+    """
+
+    def __init__(self, worker: Any, policy: Any = None, config_path: str | None = None) -> None:
+        del policy, config_path
+        self.worker = worker
+        self.topk_max = int(worker.topk)
+        launch = TierShape(
+            num_steps=worker.speculative_num_steps,
+            topk=worker.topk,
+            num_draft_tokens=worker.speculative_num_draft_tokens,
+        ).name
+        plan = adapter_launch.in_force() or adapter_launch.Plan(tiers=(launch,), launch=launch)
+        self.launch: TierName = launch
+        self.limits = dict(plan.limits)
+        self.planned = plan.tiers if launch in plan.tiers else (launch,)
+        self.left_out: dict[TierName, str] = dict(plan.left_out)
+        if launch not in plan.tiers:
+            self.left_out |= dict.fromkeys(
+                (name for name in plan.tiers if name != launch),
+                f"the server runs {launch}, which is not the launch tier {plan.launch} it planned",
+            )
+        self.states: dict[TierName, Any] = {}
+        self.costs: dict[TierName, BuildCost] = {}
+        self.active = self.announced = launch
+        self.round = Round(launch)
+        self.building: TierName | None = None
+        self.chooser: Chooser | None = None
+        """Set once the rank is complete, and only where it may switch."""
+        self.free_slots: Callable[[], int] | None = None
+        self.ready = False
+        self.fault = ""
+        self.bridges = 0
+        from engine_patch import adapter_reserve
+
+        self.reserve = adapter_reserve.wanted()
+        self.off: Any = None
+        """How off runs; known once the worker is complete."""
+        self._stale = False
+        _set(self)
+
+    @property
+    def tiers(self) -> tuple[TierName, ...]:
+        """The tiers that were built, from quietest to widest."""
+        return tuple(name for name in self.planned if name in self.states)
+
+    # Start-up.
+
+    def register(self, state: Any, steps: int | None = None) -> None:
+        """The launch tier, already built by SGLang."""
+        del steps
+        from engine_patch import adapter_off
+
+        self.states[self.launch] = state
+        self.off = adapter_off.Off(self.worker)
+
+    def init_states(self, cuda_graph_bs: list[int] | None = None) -> None:
+        """Build the other tiers."""
+        sizes = sorted(cuda_graph_bs) if cuda_graph_bs else []
+        for name in self.planned:
+            if name not in self.states:
+                self._build(TierShape.parse(name), sizes)
+        self.ready = True
+        log.info(
+            "specdeck: tiers built: %s; off runs as %s",
+            ", ".join(self.tiers),
+            self.off.kind if OFF in self.states else "-",
+        )
+
+    def _build(self, shape: TierShape, sizes: list[int]) -> None:
+        name = shape.name
+        mine = pruned(sizes, self.limits.get(name))
+        reason = self._no_room(shape, mine)
+        if reason:
+            log.warning("specdeck: tier left out: %s", reason)
+            self.left_out[name] = reason
+            return
+        free, begin = adapter_sglang.free_memory(), time.perf_counter()
+        self.building = name
+        try:
+            with self.off.plain_runner() if name == OFF else contextlib.nullcontext():
+                self.states[name] = self.worker.build_adaptive_runtime_state(
+                    speculative_num_steps=shape.num_steps,
+                    speculative_num_draft_tokens=shape.num_draft_tokens,
+                    cuda_graph_bs=mine or None,
+                )
+        finally:
+            self.building = None
+        after = adapter_sglang.free_memory()
+        self.costs[name] = BuildCost(
+            build_s=round(time.perf_counter() - begin, 3),
+            memory_bytes=None if free is None or after is None else max(0, free - after),
+        )
+
+    def _no_room(self, shape: TierShape, sizes: list[int]) -> str:
+        """Why a tier does not fit into the head-room; the same answer on all ranks."""
+        free = adapter_sglang.free_memory()
+        if free is None:
+            return ""
+        free = adapter_sglang.least_of_all_ranks(free)
+        needed = tier_memory.estimate(
+            shape, max(sizes, default=1), len(sizes), memory_setting(self.worker)
+        )
+        return tier_memory.too_large(shape, needed, free)
+
+    # Run time.
+
+    def activate_step_by_batch(self, batch_size: int) -> None:
+        """SGLang is at the head of a decode batch."""
+        chooser = self.chooser
+        if chooser is None or batch_size < 1:
+            return
+        wanted = self.active
+        if not self.fault:
+            try:
+                wanted = chooser.next_tier(batch_size, free_slots=self.free_slots)
+            except Exception as error:  # noqa: BLE001  # a decode batch must not fail of us
+                # The inputs are the same on all ranks, so all of them stop at the same batch.
+                self.fault = f"the policy failed and keeps {self.active}: {error!r}"
+        self._begin_round(wanted, chooser.off_flavour)
+
+    def on_verify_complete(
+        self, num_correct_drafts_per_req: list[int], batch_size: int = 0
+    ) -> None:
+        """Results are taken where they can be told apart (see ``adapter_rank``)."""
+
+    def settle(self, tier: TierName) -> bool:
+        """Activate a tier while nothing runs; whether anything changed."""
+        self._stale = False
+        if tier == self.active == self.announced:
+            return False
+        self.announced = tier
+        self._activate(tier)
+        self.round = Round(tier, self.off.flavour(None) if tier == OFF else None)
+        return True
+
+    def _begin_round(self, wanted: TierName, flavour: OffFlavour | None) -> None:
+        from engine_patch.adapter_reserve import NEXT, length_of
+
+        # What was reserved for this batch, by ``adapter_reserve.alloc_len``.
+        reserved = max(length_of(self.active), length_of(self.announced))
+        self.announced = wanted
+        fits = self.reserve != NEXT or length_of(wanted) <= reserved
+        tier = wanted if fits else self.active
+        bridge = tier != OFF and self._stale and OFF in self.states and not cold_by_environment()
+        if bridge:
+            tier = OFF
+            self.bridges += 1
+        self._activate(tier)
+        if tier == OFF:
+            self.round = Round(
+                OFF, OffFlavour.WARM if bridge else self.off.flavour(flavour), bridge=bridge
+            )
+        else:
+            self.round = Round(tier)
+        self._stale = self.round.leaves_stale
+
+    def _activate(self, tier: TierName) -> None:
+        if tier == self.active:
+            return
+        worker, state = self.worker, self.states[tier]
+        topk = TierShape.parse(tier).topk
+        # Before the chain buffers are made anew, which check it against the step count.
+        worker.topk = worker._draft_worker.topk = topk
+        if worker.speculative_num_steps == state.speculative_num_steps:
+            # SGLang does nothing when the step count is the same; this one never is.
+            worker.speculative_num_steps = None
+        worker.apply_runtime_state(state)
+        adapter_sglang.forget_switch()
+        self.active = tier
+
+
+def pruned(sizes: Iterable[int], limit: int | None) -> list[int]:
+    """Graph sizes for batches up to a limit: those below it, and the first that holds it."""
+    rising = sorted(set(sizes))
+    if limit is None:
+        return rising
+    return [size for place, size in enumerate(rising) if place == 0 or rising[place - 1] < limit]
+
+
+def memory_setting(worker: Any) -> tier_memory.Setting:
+    """What the estimate of a tier's memory depends on here."""
+    runner = worker.target_worker.model_runner
+    args = runner.server_args
+    config = runner.model_config
+    return tier_memory.Setting(
+        backend=decode_backend(args) or "",
+        context=int(config.context_len),
+        vocabulary=int(config.vocab_size),
+        page_size=int(adapter_sglang.setting(args, "page_size") or 1),
+    )
+
+
+def decode_backend(args: Any) -> str | None:
+    """SGLang's name of the attention backend of decode steps."""
+    name = adapter_sglang.setting(args, "decode_attention_backend")
+    name = name or adapter_sglang.setting(args, "attention_backend")
+    return None if name is None else str(name)
+
+
+def off_kind_of(tiers: TierController | None) -> OffKind:
+    """How off runs."""
+    if tiers is None or tiers.off is None:
+        return OffKind.ONE_TOKEN_VERIFY
+    kind: OffKind = tiers.off.kind
+    return kind
+
+
+_controller: TierController | None = None
+
+
+def _set(controller: TierController | None) -> None:
+    global _controller
+    _controller = controller
+
+
+def controller() -> TierController | None:
+    """The controller of this process; None on a server without ``--speculative-adaptive``."""
+    return _controller
