@@ -226,7 +226,7 @@ def answer(subject: Subject, policy: PolicyConfig, load: LoadModel) -> WhatIf:
         course.switches = _turns(moments, course.tiers)
         best, _ = under_arrivals(
             moments,
-            lambda: _oracle(subject, basis.plan.tiers),
+            lambda: oracle_ask(subject, basis.plan.tiers),
             subject.model,
             subject.fit,
             arrivals,
@@ -235,7 +235,7 @@ def answer(subject: Subject, policy: PolicyConfig, load: LoadModel) -> WhatIf:
     else:
         model, known = subject.model, subject.fit
         estimate = under_recorded_load(moments, course.tiers, model, known)
-        ask = _oracle(subject, basis.plan.tiers)
+        ask = oracle_ask(subject, basis.plan.tiers)
         oracle_tiers = [ask(moment, moment.load, moment.total) for moment in moments]
         best = under_recorded_load(moments, oracle_tiers, model, known)
     measured = _measured(moments)
@@ -257,7 +257,7 @@ def answer(subject: Subject, policy: PolicyConfig, load: LoadModel) -> WhatIf:
     )
 
 
-def _oracle(subject: Subject, tiers: Iterable[str]) -> Ask:
+def oracle_ask(subject: Subject, tiers: Iterable[str]) -> Ask:
     """The covered tier with the highest rate at each moment."""
     able = tuple(tiers)
     model = subject.model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controlplane.whatif_arrivals import Arrivals, Queue
@@ -20,6 +20,9 @@ from engine_patch.tier import Frozen
 Z95 = 1.96
 TRANSFER = 0.02
 """Relative standard error of carrying the fit over to another tier."""
+FEWER_PASSES, MORE_PASSES = 0.45, 1.3
+"""How much cheaper or dearer prefill passes may come: requests that finish together are prefilled
+together, and a recording does not tell how they would have fallen under another policy."""
 COUNTING = 0.005
 """Relative half width that an interval has at least: counters are read at polls."""
 
@@ -161,6 +164,13 @@ def _flow(
 ) -> _Flowed:
     queue = Queue(most)
     out = _Flowed([])
+    if known is not None and bend:
+        share = FEWER_PASSES if bend > 0 else MORE_PASSES
+        known = replace(
+            known,
+            pass_s=known.pass_s * share,
+            token_s=max(known.token_s - bend * Z95 * known.token_error, 0.0),
+        )
     debt, paid = 0.0, 0
     for moment, works in zip(moments, arrivals.works, strict=True):
         if moment.first:

@@ -23,6 +23,8 @@ TRUST = 3.0
 """Weight of the table against the recording while prompts may explain the difference."""
 TRUST_ALONE = 0.1
 """The same where nothing else explains it."""
+ALIKE = 4.0
+"""Neighbouring intervals are alike: so many of them tell as much as one."""
 BUSY = 4
 """Running requests from which on the engine counts as busy through a whole interval."""
 
@@ -36,6 +38,7 @@ class Fit:
         pass_s, token_s: seconds per prefill pass and per prompt token.
         prompt: prompt tokens per request.
         work: decode tokens per request; None if finished requests are not counted.
+        token_error: standard error of ``token_s``.
         error: relative standard error of a time that the fit gives.
     """
 
@@ -44,6 +47,7 @@ class Fit:
     token_s: float
     prompt: float
     work: float | None
+    token_error: float
     error: float
 
     def prompts_s(self, requests: float, steps: float) -> float:
@@ -99,7 +103,7 @@ def fit(moments: Sequence[Moment], model: CostModel) -> Fit | None:
     used = _samples(moments, model, BUSY) or _samples(moments, model, 1)
     if not used:
         return None
-    found = _least_squares(used)
+    found, errors = _least_squares(used)
     tokens = sum(one.tokens or 0 for one in moments)
     prefill = sum(one.prefill or 0 for one in moments)
     finished = sum(one.finished or 0 for one in moments)
@@ -109,6 +113,7 @@ def fit(moments: Sequence[Moment], model: CostModel) -> Fit | None:
         token_s=found[2],
         prompt=prefill / finished if finished else 0.0,
         work=tokens / finished if finished else None,
+        token_error=errors[2],
         error=_error(used, found),
     )
 
@@ -133,19 +138,22 @@ def _samples(moments: Sequence[Moment], model: CostModel, least: int) -> list[_S
     return used
 
 
-def _least_squares(used: Sequence[_Sample]) -> tuple[float, float, float]:
-    """Parts that would come out negative are left out."""
+Parts = tuple[float, float, float]
+
+
+def _least_squares(used: Sequence[_Sample]) -> tuple[Parts, Parts]:
+    """The parts and their standard errors; parts that would come out negative are left out."""
     free = [part for part in range(3) if any(one.parts[part] for one in used)]
     while True:
         trust = TRUST if len(free) > 1 else TRUST_ALONE
-        found = _solved(used, free, trust)
+        found, errors = _solved(used, free, trust)
         worst = min((part for part in free if part), key=lambda part: found[part], default=None)
         if worst is None or found[worst] >= 0:
-            return found[0], found[1], found[2]
+            return found, errors
         free.remove(worst)
 
 
-def _solved(used: Sequence[_Sample], free: Sequence[int], trust: float) -> list[float]:
+def _solved(used: Sequence[_Sample], free: Sequence[int], trust: float) -> tuple[Parts, Parts]:
     square = [[sum(o.parts[i] * o.parts[j] for o in used) for j in free] for i in free]
     right = [sum(one.parts[i] * one.seconds for one in used) for i in free]
     right[0] += trust * square[0][0]  # as if the table had been measured so often besides
@@ -153,7 +161,13 @@ def _solved(used: Sequence[_Sample], free: Sequence[int], trust: float) -> list[
     found = [0.0, 0.0, 0.0]
     for part, value in zip(free, _eliminated(square, right), strict=True):
         found[part] = value
-    return found
+    off = [one.seconds - sum(a * b for a, b in zip(found, one.parts, strict=True)) for one in used]
+    variance = ALIKE * sum(one * one for one in off) / max(len(used) - len(free), 1)
+    errors = [0.0, 0.0, 0.0]
+    for at, part in enumerate(free):
+        unit = [1.0 if i == at else 0.0 for i in range(len(free))]
+        errors[part] = math.sqrt(max(variance * _eliminated(square, unit)[at], 0.0))
+    return (found[0], found[1], found[2]), (errors[0], errors[1], errors[2])
 
 
 def _eliminated(square: list[list[float]], right: list[float]) -> list[float]:
@@ -172,7 +186,7 @@ def _eliminated(square: list[list[float]], right: list[float]) -> list[float]:
     return [0.0 if i in dead else rows[i][size] / rows[i][i] for i in range(size)]
 
 
-def _error(used: Sequence[_Sample], found: tuple[float, float, float]) -> float:
+def _error(used: Sequence[_Sample], found: Parts) -> float:
     """Spread of the blocks' times around the fit, for the mean of all blocks."""
     blocks: dict[int, list[float]] = {}
     for one in used:

@@ -108,7 +108,8 @@ def trial(number: int) -> Trial:
             "uniform": chance.uniform(0.2, 1.8) * mean_output,
             "exponential": chance.expovariate(1 / mean_output),
         }[longest]
-        work.append((at, chance.randint(32, 400), min(max(round(output), 2), 1500)))
+        # At most 1,000 tokens of context: what the shipped tables cover.
+        work.append((at, chance.randint(32, 400), min(max(round(output), 2), 600)))
     return Trial(
         number=number,
         table=table,
