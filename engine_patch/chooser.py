@@ -192,11 +192,13 @@ class Chooser:
         return self.tier
 
     def settle_idle(self) -> TierName:
-        """Apply a commanded tier while nothing runs, so that an idle engine obeys at once."""
+        """Apply a commanded tier while nothing runs, so that an idle engine obeys at once.
+
+        In ``auto`` nothing happens: a moment of emptiness between two waves of requests is no load
+        to follow, and following it would flap.
+        """
         if self.mode is not Mode.AUTO and self.wanted != self.tier:
             self._switch(self.wanted, self._reason, 0)
-        elif self.mode is Mode.AUTO and self.thresholds is not None:
-            self._auto(0)
         return self.tier
 
     def verified(self, tier: TierName, accepted: Sequence[int]) -> None:

@@ -180,8 +180,9 @@ class Desk:
     def forbids(self, host: str | None, authorization: str | None) -> Refusal | None:
         """Why this caller may not command, None if he may."""
         if self._admin_key is not None:
-            given = (authorization or "").removeprefix("Bearer ").encode()
-            if hmac.compare_digest(given, self._admin_key.encode()):
+            scheme, _, given = (authorization or "").partition(" ")
+            right = hmac.compare_digest(given.strip().encode(), self._admin_key.encode())
+            if right and scheme.lower() == "bearer":
                 return None
             message = "this engine takes commands with its admin key: send it as a Bearer token"
         elif _is_loopback(host):

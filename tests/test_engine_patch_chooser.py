@@ -70,6 +70,15 @@ def test_an_idle_engine_obeys_without_a_batch() -> None:
     assert made.step == 0
 
 
+def test_a_moment_of_emptiness_between_two_waves_is_no_load_to_follow() -> None:
+    made = auto()
+    assert made.next_tier(100) == "off"
+    run(made, [100] * 20)
+    assert made.settle_idle() == "off"
+    assert run(made, [100] * 20) == ["off"] * 20
+    assert made.switches == 1
+
+
 def test_auto_follows_the_batch_and_goes_straight_across_two_boundaries() -> None:
     made = auto()
     assert run(made, [4, 100]) == ["s3k1d4", "off"]
