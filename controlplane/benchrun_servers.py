@@ -191,12 +191,14 @@ async def _subject(
         shape = shape_of(facts)
         waited = 0.0
         seq = 0
-        while shape is None and waited < INFO_S:
+        # Also for what every point says of its setup: points that say less would stand apart.
+        while (shape is None or facts.identity is None) and waited < INFO_S:
             await asyncio.sleep(POLL_S)
             waited += POLL_S
             seq += 1
             await client.poll(seq)
-            shape = shape_of(client.facts or facts)
+            facts = client.facts or facts
+            shape = shape_of(facts)
         if tier == PLAIN and shape not in (None, OFF):
             raise StoppedError(
                 f"{url} speculates ({shape}): the plain server is one without speculation"

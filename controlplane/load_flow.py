@@ -165,7 +165,9 @@ class Flow:
         async def one(sender: _Sender) -> None:
             sender.begun = True
             prompt = self.prompts.next()
-            self.finished.append(await self._one(sender, prompt, prompt.output))
+            # Not in one line: a report takes the list away while the answer is awaited.
+            record = await self._one(sender, prompt, prompt.output)
+            self.finished.append(record)
             idle.append(sender)
 
         try:

@@ -1,0 +1,81 @@
+"""What a flow sends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controlplane.load_prompts import PromptsError, make, recorded_lengths, sharegpt
+
+
+def bodies(kind: str, count: int = 4, seed: int = 1) -> list[dict[str, object]]:
+    prompts = make(kind, 32, 64, seed)
+    taken = [prompts.next() for _ in range(count)]
+    return [json.loads(prompt.body(prompt.output)) for prompt in taken]
+
+
+def test_the_built_in_mix_is_text_of_about_the_asked_length_without_a_shared_beginning() -> None:
+    sent = bodies("builtin", 20)
+    texts = [str(body["text"]) for body in sent]
+    assert {len(text) for text in texts} == {32 * 4}
+    assert len({text[:12] for text in texts}) == 20
+    assert all(body["stream"] is True for body in sent)
+    assert all(body["sampling_params"]["max_new_tokens"] == 64 for body in sent)  # type: ignore[index]
+
+
+def test_token_ids_have_exactly_the_asked_length_and_stay_in_the_vocabulary() -> None:
+    for body in bodies("ids:500"):
+        ids = body["input_ids"]
+        assert isinstance(ids, list)
+        assert len(ids) == 32
+        assert all(2 <= one < 500 for one in ids)
+    assert bodies("ids") == bodies("ids")
+    assert bodies("ids") != bodies("ids", seed=2)
+
+
+def test_conversations_bring_their_own_answer_lengths(tmp_path: Path) -> None:
+    path = tmp_path / "chats.json"
+    rows = [
+        {"conversations": [{"value": "How far?"}, {"value": "x" * 100}]},
+        {"conversations": [{"value": "Why?"}, {"value": "x" * 4000}]},
+        {"conversations": [{"value": "alone"}]},
+        {"other": 1},
+    ]
+    path.write_text(json.dumps(rows))
+    assert sharegpt(path, 64) == [("How far?", 25), ("Why?", 64)]
+    sent = bodies(f"sharegpt:{path}", 6)
+    assert {str(body["text"]).rpartition(". ")[2] for body in sent} == {"How far?", "Why?"}
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    assert len(sharegpt(path, 64)) == 2
+
+
+def test_recorded_lengths_are_sent_in_their_order(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.json"
+    path.write_text('[[3, 7], {"input": 5, "output": 9}]')
+    assert recorded_lengths(path) == [(3, 7), (5, 9)]
+    sent = bodies(f"lengths:{path}", 3)
+    assert [len(body["input_ids"]) for body in sent] == [3, 5, 3]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("poems", "choose one of builtin, ids"),
+        ("ids:two", "is a number of token ids"),
+        ("sharegpt:/nowhere", "cannot read /nowhere: No such file"),
+        ("sharegpt:FILE", "no conversation with two turns"),
+        ("lengths:FILE", "entry 1 is not a pair"),
+        ("lengths:TEXT", "neither JSON nor JSON lines"),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_with_what_can(
+    kind: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "FILE").write_text('[{"conversations": []}]')
+    (tmp_path / "TEXT").write_text("not json")
+    for name in ("FILE", "TEXT"):
+        kind = kind.replace(name, str(tmp_path / name))
+    with pytest.raises(PromptsError, match=words):
+        make(kind, 8, 8, 1)
