@@ -3,10 +3,12 @@
 **Repeats.**  The unit is one repeat of the ratio: the two runs of the same repeat number, measured
 next to each other where runs were interleaved (A B B A), which takes slow drift out; where the
 numbers do not match, each side by itself.  The residuals of the logarithms are resampled with
-replacement; up to seven repeats those of all concurrencies of the same two tiers are pooled,
-because two to four values alone cannot show their own spread.  Quantiles are stretched by Student's
-t over the normal quantile for the degrees of freedom there are.  The resamples are drawn by a fixed
-generator, so the same file always gives the same interval.
+replacement.  Up to seven repeats, those of the same two tiers at other concurrencies are pooled
+with them, because two to four values alone cannot show their own spread: the quiet ones (below 128)
+and the busy ones apart, as their noise was measured to differ, and a point that is much noisier
+than its pool not at all.  Quantiles are stretched by Student's t over the normal quantile for the
+degrees of freedom there are.  The resamples are drawn by a fixed generator, so the same file always
+gives the same interval.
 
 **One run.**  There is no interval.  A ratio closer to 1 than the noise of two single runs is a tie.
 The noise was measured by repeating short closed loops on one H200 (8B shape, SGLang 0.5.17): up to
@@ -27,7 +29,12 @@ from controlplane.bench_records import BenchPoint
 CONFIDENCE = 0.95
 RESAMPLES = 1000
 OWN_REPEATS = 8
-"""From so many repeats on a point's own residuals are used, not the pooled ones."""
+"""From so many repeats on a point's own residuals are used, not pooled ones."""
+LEAST_FREEDOM = 2
+"""Degrees of freedom that the points of one load range must bring to be pooled by themselves."""
+OWN_IF_NOISIER = 4
+NOISIER = 3.0
+"""With four repeats or more a point whose variance is so many times its pool's stands alone."""
 SEED = 0x5DECC
 
 NOISE_PLAIN = 0.10
@@ -118,22 +125,16 @@ def intervals(cells: Mapping[int, Repeats], confidence: float = CONFIDENCE) -> d
     Args:
         cells: repeats by concurrency.
     """
-    pools: dict[tuple[int, int], list[float]] = {}
-    degrees: dict[tuple[int, int], int] = {}
-    for cell in cells.values():
-        for place, side in enumerate(cell.sides):
-            pool = (len(cell.sides), place)
-            pools.setdefault(pool, []).extend(side)
-            degrees[pool] = degrees.get(pool, 0) + len(side) - 1
+    pools = {
+        (sides, place): _pools(cells, sides, place) for sides, place in ((1, 0), (2, 0), (2, 1))
+    }
     found: dict[int, Interval] = {}
     for concurrency, cell in cells.items():
         deviations = [0.0] * RESAMPLES
         freedom = 0
         for place, side in enumerate(cell.sides):
-            pool = (len(cell.sides), place)
-            own = len(side) >= OWN_REPEATS
-            values = list(side) if own else pools[pool]
-            freedom += len(side) - 1 if own else degrees[pool]
+            values, degrees = pools[len(cell.sides), place][concurrency]
+            freedom += degrees
             rows = _resamples(len(values), len(side), place)
             deviations = [
                 so_far + sum(values[index] for index in row) / len(row)
@@ -147,6 +148,33 @@ def intervals(cells: Mapping[int, Repeats], confidence: float = CONFIDENCE) -> d
             low=math.exp(cell.centre + stretch * low), high=math.exp(cell.centre + stretch * high)
         )
     return found
+
+
+def _pools(
+    cells: Mapping[int, Repeats], sides: int, place: int
+) -> dict[int, tuple[Sequence[float], int]]:
+    """By concurrency, the residuals to resample and their degrees of freedom."""
+    here = {at: cell.sides[place] for at, cell in cells.items() if len(cell.sides) == sides}
+    found: dict[int, tuple[Sequence[float], int]] = {}
+    for at, side in here.items():
+        alike = [
+            other for where, other in here.items() if (where >= BUSY_FROM) == (at >= BUSY_FROM)
+        ]
+        if sum(len(other) - 1 for other in alike) < LEAST_FREEDOM:
+            alike = list(here.values())
+        pool = [value for other in alike for value in other]
+        degrees = sum(len(other) - 1 for other in alike)
+        if len(side) >= OWN_REPEATS or _noisier(side, pool):
+            found[at] = (side, len(side) - 1)
+        else:
+            found[at] = (pool, degrees)
+    return found
+
+
+def _noisier(side: Sequence[float], pool: Sequence[float]) -> bool:
+    """Whether a point is so much noisier than its pool that it must speak for itself."""
+    own = fmean(value**2 for value in side)
+    return len(side) >= OWN_IF_NOISIER and own > NOISIER * fmean(value**2 for value in pool)
 
 
 def _quantile(ranked: Sequence[float], share: float) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from controlplane.bench_cells import Cell, Series, beyond_caps, series_of
-from controlplane.bench_noise import student
+from controlplane.bench_noise import Interval, intervals, repeats, student
 from controlplane.bench_records import BenchPoint
 from engine_patch.tier import Frozen
 
@@ -23,8 +23,10 @@ PRIOR_FREEDOM = 4
 """How many degrees of freedom that assumption is worth."""
 MARGIN = 1.2
 """A sign counts as known when its distance from 1 is this many times what an interval needs."""
-SURE = 2.0
+SURE = 1.6
 """Both ends of the band this many times as far as needed: nothing is left to learn."""
+PATIENCE = 4
+"""Pairs after which an end of the band that is not resolved is looked for one step further."""
 MOST_BLOCKS = 12
 """A concurrency that needs more blocks than this to leave a tie is a tie."""
 
@@ -46,12 +48,23 @@ class NextBlock(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known at one concurrency: pairs of runs, log ratio, distance from 1 in units of what
-    an interval needs."""
+    """What is known at one concurrency.
+
+    Args:
+        pairs: pairs of runs.
+        distance: of the log ratio from 0, in units of what an interval needs, with a prior noise:
+            what the search goes by.
+        resolved: the same by the interval that the analysis will give.
+    """
 
     pairs: int
-    ratio: float
     distance: float
+    resolved: float
+
+    @property
+    def certainty(self) -> float:
+        """The smaller of the two, without sign."""
+        return min(abs(self.distance), self.resolved)
 
     @property
     def sign(self) -> int:
@@ -123,10 +136,27 @@ def _known(series: Series | None, base: Series | None) -> dict[int, _Known]:
         freedom += len(values) - 1
     spread = math.sqrt(squares / freedom)
     needed = student(0.975, freedom) * spread
+    bounds = intervals(
+        {
+            at: found
+            for at in pairs
+            if (found := repeats(series.cells[at].runs, base.cells[at].runs)) is not None
+        }
+    )
     return {
-        at: _Known(len(values), fmean(values), fmean(values) * math.sqrt(len(values)) / needed)
+        at: _Known(
+            len(values),
+            fmean(values) * math.sqrt(len(values)) / needed,
+            _resolved(bounds[at]) if at in bounds else 0.0,
+        )
         for at, values in pairs.items()
     }
+
+
+def _resolved(bounds: Interval) -> float:
+    """Distance of an interval's middle from 0 in half widths, in logarithms."""
+    low, high = math.log(bounds.low), math.log(bounds.high)
+    return abs(low + high) / (high - low) if high > low else math.inf
 
 
 def _pairs(cell: Cell, other: Cell) -> list[float]:
@@ -196,12 +226,28 @@ def _repeat(
     if offers:
         _, at, reason = min(offers)
         return [(at, 1e3, reason)]
+    beyond = next((at for at in grid if high is not None and at > high), None)
+    if (
+        high is not None
+        and beyond is not None
+        and beyond not in known
+        and known[high].resolved < 1
+        and known[high].pairs >= PATIENCE
+        and price(beyond) <= left
+    ):
+        # A loss grows with the load: the next concurrency may show it where this one does not.
+        return [(beyond, 1e2, f"{high} is not resolved; {beyond} bounds the band from above")]
     ends = [at for at in (low, high) if at is not None and price(at) <= left]
-    weak = [at for at in ends if abs(known[at].distance) < SURE * MARGIN]
+    weak = [
+        at
+        for at in ends
+        if known[at].certainty < SURE * MARGIN and known[at].pairs < 2 * MOST_BLOCKS
+    ]
     if not weak:
         return []
-    at = min(weak, key=lambda end: abs(known[end].distance))
-    return [(at, 1.0 / abs(known[at].distance), f"{at} is the less certain end of the band")]
+    at = min(weak, key=lambda end: known[end].certainty)
+    worth = 1.0 / max(known[at].certainty, 1e-3)
+    return [(at, worth, f"{at} is the less certain end of the band")]
 
 
 def _blocks_needed(known: _Known) -> int:

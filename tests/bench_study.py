@@ -111,10 +111,18 @@ class NoisyServer:
         return BenchFile(points=tuple(self.points))
 
 
-def full_grid(scenario: tuple[str, float], seed: int, blocks: int) -> NoisyServer:
+UNEVEN = (0.02, 0.10)
+"""Noise below and from 128 requests on where it is not the same at all loads."""
+
+
+def full_grid(
+    scenario: tuple[str, float], seed: int, blocks: int, *, uneven: bool = False
+) -> NoisyServer:
     """Every concurrency, the same number of blocks."""
     server = NoisyServer(scenario, seed, blocks * sum(price(at) for at in GRID))
     for at in GRID:
+        if uneven:
+            server.noise = UNEVEN[at >= 128]
         for _ in range(blocks):
             server.block(at)
     return server

@@ -62,6 +62,18 @@ def test_the_kits_rows_can_be_narrowed_to_one_series(capsys: pytest.CaptureFixtu
     assert found["crossover"]["high"] in (128, 256)
 
 
+@pytest.mark.parametrize("backend", ["fa3", "triton"])
+def test_the_reports_in_the_docs_are_what_the_analysis_says_today(
+    backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["analyze", KIT, "--backend", backend, "--label", "acc2.0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    kept = ROOT / f"docs/reports/h200-{backend}-acc2.0.json"
+    assert found["verdict"] == json.loads(kept.read_text())["verdict"]
+    assert found["crossover"] == json.loads(kept.read_text())["crossover"]
+    assert found["verdict"].replace("'", "&#x27;") in kept.with_suffix(".html").read_text()
+
+
 def test_a_tolerance_of_ones_own_replaces_the_documented_noise(
     origin: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,9 +20,6 @@ from controlplane.bench_noise import (
 from controlplane.bench_records import BenchPoint
 from tests.bench_study import FULL_BLOCKS, SCENARIOS, covered, full_grid
 
-SEEDS = 100
-"""The first tenth of the study in ``tests/benchmarks/test_bench_intervals.py``."""
-
 
 def _runs(tier: str, speeds: list[float], first: int = 1) -> list[BenchPoint]:
     return [
@@ -50,6 +47,31 @@ def test_pairs_take_a_common_drift_out() -> None:
     assert apart is not None
     assert len(apart.sides) == 2, "numbers that do not match cannot be paired"
     assert intervals({8: apart})[8].low < 1.4
+
+
+def test_a_point_much_noisier_than_its_pool_speaks_for_itself() -> None:
+    def cell(concurrency: int, spread: float) -> list[BenchPoint]:
+        return [
+            BenchPoint(
+                tier=tier,
+                concurrency=concurrency,
+                tok_s=100 * (1 + (spread if tier == "s3k1d4" else 0.0) * sign),
+                repeat=repeat,
+            )
+            for repeat, sign in enumerate((-1, 1, -1, 1), 1)
+            for tier in ("s3k1d4", "plain")
+        ]
+
+    found = {}
+    for at, spread in ((1, 0.01), (2, 0.01), (4, 0.01), (8, 0.01), (16, 0.2)):
+        runs = cell(at, spread)
+        one = repeats(runs[::2], runs[1::2])
+        assert one is not None
+        found[at] = one
+    bounds = intervals(found)
+    assert bounds[16].high - bounds[16].low > 0.3
+    alone = intervals({16: found[16]})[16]
+    assert bounds[16].high == pytest.approx(alone.high)
 
 
 def test_more_repeats_of_the_same_spread_narrow_the_interval() -> None:
@@ -108,12 +130,19 @@ def test_the_tolerance_of_single_runs_is_the_measured_noise_of_both() -> None:
     assert quiet == pytest.approx(math.hypot(NOISE_CHAIN, NOISE_PLAIN_QUIET))
 
 
-@pytest.mark.parametrize("blocks", [1, FULL_BLOCKS])
-def test_95_percent_intervals_cover_the_truth_in_93_to_97_percent(blocks: int) -> None:
+@pytest.mark.parametrize(
+    ("blocks", "seeds", "uneven"), [(1, 300, False), (FULL_BLOCKS, 100, False), (2, 150, True)]
+)
+def test_95_percent_intervals_cover_the_truth_in_93_to_97_percent(
+    blocks: int, seeds: int, uneven: bool
+) -> None:
+    """The first seeds of the 1,000 in ``tests/benchmarks/test_bench_intervals.py``."""
     held = [
         holds
-        for seed in range(SEEDS)
-        for holds in covered(full_grid(SCENARIOS[seed % len(SCENARIOS)], seed, blocks)).values()
+        for seed in range(seeds)
+        for holds in covered(
+            full_grid(SCENARIOS[seed % len(SCENARIOS)], seed, blocks, uneven=uneven)
+        ).values()
     ]
-    assert len(held) == SEEDS * 9
+    assert len(held) == seeds * 9
     assert 0.93 <= sum(held) / len(held) <= 0.97
