@@ -22,11 +22,16 @@ SAMPLES = 3
 """Samples that both sides need, so that their noise can be told."""
 SIGMAS = 3.0
 """Standard errors that count as noise."""
+SCALING = 0.05
+"""Noise added by comparing with half or twice the batch."""
 WAIT_MS = 180_000
 """A change that could not be judged in this time is not judged."""
 PREFILL_MORE = 1.5
-PREFILL_TOK_S = 200.0
-"""Prefill slows decoding: a window with more of it than this factor and rate is no comparison."""
+PREFILL_SHARE = 0.1
+"""Prefill slows decoding: a window with more prompt tokens per decoded token than this factor and
+share is no comparison."""
+ACCEPT_MOVED = 0.15
+"""Share by which an accept length may move before decode speed is measured anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,9 @@ class Meter:
         return self.load_ms / self.ms
 
     @property
-    def prefill_tok_s(self) -> float:
-        """Mean prompt tokens per second."""
-        return self.prefill * 1000 / self.ms
+    def prefill_share(self) -> float:
+        """Prompt tokens per decoded token."""
+        return self.prefill / self.tokens
 
     @property
     def error(self) -> float:
@@ -170,6 +175,7 @@ class Watch:
         went_busier: the direction of the last change.
         probe_debt: tokens that trials decoded and the hourly budget has not covered yet.
         probe_cost: tokens of the present or last trial.
+        accept: the accept length that ``meters`` were measured at; None if none was told.
     """
 
     tier: str = ""
@@ -185,6 +191,7 @@ class Watch:
     went_busier: bool = False
     probe_debt: float = 0.0
     probe_cost: float = 0.0
+    accept: float | None = None
 
     def used(self, now_ms: int) -> int:
         """Changes within the last hour."""
@@ -198,6 +205,7 @@ class Seen:
     Args:
         tier: what every observed rank reports.
         clean: the time since the last sample can be told, without hole or retraction.
+        accept: accept length of a clean window of ``tier``, else None.
     """
 
     now_ms: int
@@ -209,14 +217,16 @@ class Seen:
     prefill: int | None
     misses: int | None
     clean: bool
+    accept: float | None = None
 
 
 def measured(watch: Watch, seen: Seen) -> tuple[Watch, int]:
     """Take a sample in; returns the decode tokens since the last one, 0 if they cannot be told."""
     tier = seen.tier or ""
     meters, trial, decoded = watch.meters, watch.trial, 0
+    accept = watch.accept
     if tier != watch.tier:
-        meters = ()
+        meters, accept = (), seen.accept
         if trial is not None and tier not in ("", trial.from_tier):
             trial = replace(trial, ran_ms=seen.now_ms) if tier == trial.to_tier else None
     elif seen.clean and seen.tokens is not None and watch.tokens is not None:
@@ -226,6 +236,9 @@ def measured(watch: Watch, seen: Seen) -> tuple[Watch, int]:
         )
         busy = seen.load > 0 and watch.load > 0 and seen.since_ms > 0
         if busy and tier and not settling and seen.misses == watch.misses:
+            if _moved(accept, seen.accept):
+                # Other text, other speed: what was measured before is no yardstick for it.
+                meters, accept = (() if accept else meters), seen.accept
             meters = _added(meters, watch, seen, decoded)
     return (
         Watch(
@@ -242,9 +255,16 @@ def measured(watch: Watch, seen: Seen) -> tuple[Watch, int]:
             watch.went_busier,
             watch.probe_debt,
             watch.probe_cost,
+            accept,
         ),
         decoded,
     )
+
+
+def _moved(before: float | None, now: float | None) -> bool:
+    if now is None:
+        return False
+    return before is None or abs(now - before) > ACCEPT_MOVED * before
 
 
 def _added(meters: tuple[Meter, ...], watch: Watch, seen: Seen, decoded: int) -> tuple[Meter, ...]:
@@ -284,24 +304,36 @@ def judged(
     for after in watch.meters:
         if not after.usable(judge_ms):
             continue
-        before = _yardstick(trial.before, after.bucket)
+        before = _yardstick(trial.before, after)
         if before is None:
-            return replace(watch, trial=None), None
-        if after.prefill_tok_s > PREFILL_MORE * before.prefill_tok_s + PREFILL_TOK_S:
             continue
         expected = before.tok_s * _scale(before, after, trial.from_tier, table)
-        noise = max(margin, SIGMAS * math.hypot(before.error, after.error))
+        noise = max(margin, _noise(before, after))
         found = Judgement(
             trial.from_tier, trial.to_tier, after.bucket, after.tok_s, expected, min(noise, 1.0)
         )
-        return replace(watch, trial=None), found
+        if found.worse or found.measured >= expected * (1 - margin):
+            return replace(watch, trial=None), found
+        # Slower, but not by more than noise: with more samples there will be less of it.
     return watch, None
 
 
-def _yardstick(before: tuple[Meter, ...], at: int) -> Meter | None:
-    """The same bucket if it was measured long enough, else the nearest one that was."""
-    usable = [one for one in before if one.usable(BEFORE_MS)]
-    return min(usable, key=lambda one: abs(math.log2(one.bucket / at)), default=None)
+def _yardstick(before: tuple[Meter, ...], after: Meter) -> Meter | None:
+    """The meter to compare with: the least noisy one of those that were measured long enough and
+    with as much prefill; the same bucket rather than another one."""
+    usable = [
+        one
+        for one in before
+        if one.usable(BEFORE_MS)
+        and after.prefill_share <= PREFILL_MORE * one.prefill_share + PREFILL_SHARE
+    ]
+    return min(usable, key=lambda one: _noise(one, after), default=None)
+
+
+def _noise(before: Meter, after: Meter) -> float:
+    """Share by which the comparison may be off by chance, and by scaling to another bucket."""
+    apart = abs(math.log2(before.bucket / after.bucket))
+    return SIGMAS * math.hypot(before.error, after.error) + SCALING * apart
 
 
 def _scale(before: Meter, after: Meter, tier: str, table: StepTable | None) -> float:

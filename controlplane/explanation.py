@@ -67,8 +67,9 @@ def _cause(plan: Plan, state: PolicyState, view: View, choice: Choice) -> tuple[
         case Reason.ACCEPT_FLOOR:
             clause = accept_clause(plan, view, choice.came_from, low=True, held_ms=choice.held_ms)
             return () if clause is None else (clause,)
-        case Reason.REVERT if choice.held_off is not None:
-            return (speed_clause(choice.held_off.judged),)
+        case Reason.REVERT:
+            found = choice.held_off.judged if choice.held_off is not None else choice.judged
+            return () if found is None else (speed_clause(found),)
         case Reason.PROBE:
             gap = state.probe_gap_ms / 1000
             return (plain_clause(TRIAL, choice.held_ms / 1000, "s", Op.GE, gap),)

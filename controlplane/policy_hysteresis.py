@@ -29,23 +29,27 @@ from store.records import Reason
 def decide_hysteresis(plan: Plan, state: PolicyState, view: View) -> tuple[PolicyState, Choice]:
     """One decision; the returned state holds everything the next one needs."""
     up_since, down_since = _load_clocks(plan, state, view)
-    watch, judged, decoded = watched(plan, state, view)
+    on_trial = state.probing and state.want == state.floor
+    watch, judged, decoded = watched(plan, state, view, hold_off=not on_trial)
     if state.want < 0:
         return _placed(plan, view, watch, up_since, down_since)
     now = view.now_ms
     load = _load_tier(plan, state.load, up_since, down_since, now)
     floors = accept_evidence(plan, state, view)
+    slower = on_trial and judged is not None and judged.worse
+    if slower:
+        # A trial has its own growing intervals; that it was slow ends it as a poor acceptance does.
+        floors = floors._replace(failed=True, passed=False)
     may_try = True
     if watch is not None and plan.judging is not None:
         budget = plan.judging.probe_tokens
-        on_trial = state.probing and state.want == state.floor
         watch = charged(watch, decoded, view.since_ms, budget, on_trial=on_trial)
         may_try = affordable(watch, budget)
     step = floor_step(state, load, floors, now, affordable=may_try)
     natural = max(load, step.floor)
     done = move(plan, state, view, watch, natural)
     want, guard = done.want, done.guard
-    reason = _reason(state, natural=natural, load=load, step=step, done=done)
+    reason = _reason(state, natural=natural, load=load, step=step, done=done, slower=slower)
     choice = Choice(
         want=want,
         came_from=state.want,
@@ -173,11 +177,12 @@ def _reason(
     load: int,
     step: FloorStep,
     done: Move,
+    slower: bool,
 ) -> Reason:
     """Why the wanted tier changes, if it does."""
     if done.guard is not None and not done.helpless:
         return done.guard
-    if done.reverting:
+    if done.reverting or (slower and step.retreat and step.floor > load):
         return Reason.REVERT
     if state.reason in GUARDS and natural < state.want and state.load < state.want:
         return state.reason

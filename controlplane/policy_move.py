@@ -59,9 +59,13 @@ class Move:
 
 
 def watched(
-    plan: Plan, state: PolicyState, view: View
+    plan: Plan, state: PolicyState, view: View, *, hold_off: bool = True
 ) -> tuple[Watch | None, Judgement | None, int]:
-    """Decode speed and judgement after this view, and the tokens decoded since the last one."""
+    """Decode speed and judgement after this view, and the tokens decoded since the last one.
+
+    Args:
+        hold_off: leave a tier alone that made things worse (False: the caller does it its way).
+    """
     judging = plan.judging
     if judging is None:
         return None, None, 0
@@ -81,6 +85,7 @@ def watched(
             view.prefill_tokens,
             view.graph_misses,
             clean,
+            view.accept,
         ),
     )
     trial = watch.trial
@@ -91,7 +96,7 @@ def watched(
     watch, found = consequence.judged(
         watch, view.now_ms, judging.judge_ms, judging.margin, plan.table
     )
-    if found is not None:
+    if found is not None and (hold_off or not found.worse):
         watch = consequence.settled(
             watch, found, trial.busier, view.now_ms, judging.hold_off_ms, judging.hold_off_max_ms
         )
