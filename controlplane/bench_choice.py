@@ -18,7 +18,7 @@ def chosen(
     Args:
         backend: attention backend.
         tier: a tier's name.
-        label: as in the file; ``plain`` and unlabelled ``off`` fit every label.
+        label: as in the file.
     """
 
     def fits(run: BenchPoint) -> bool:
@@ -26,7 +26,7 @@ def chosen(
         return (
             (backend is None or run.backend == backend)
             and (tier is None or run.tier == tier or is_base)
-            and (label is None or run.label == label or (is_base and tier != OFF))
+            and (label is None or run.label == label or is_base)
         )
 
     return file.model_copy(update={"points": tuple(run for run in file.points if fits(run))})

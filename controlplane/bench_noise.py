@@ -96,8 +96,8 @@ def repeats(runs: Sequence[BenchPoint], base: Sequence[BenchPoint]) -> Repeats |
     return Repeats(
         centre,
         (
-            _centred([math.log(r.tok_s) for r in runs]),
-            _centred([-math.log(r.tok_s) for r in base]),
+            _centred(sorted(math.log(r.tok_s) for r in runs)),
+            _centred(sorted(-math.log(r.tok_s) for r in base)),
         ),
     )
 

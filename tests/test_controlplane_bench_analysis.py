@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,30 @@ def test_no_file_has_a_crossover_at_a_point(rows: list[tuple[int, float, float]]
     band = analyse(BenchFile(points=tuple(points))).crossover
     assert band.low is None or band.low != band.high
     assert band.reason
+
+
+@given(shuffler=st.randoms(use_true_random=False), factor=st.floats(1e-3, 1e3))
+@settings(max_examples=25, deadline=None)
+def test_neither_the_order_of_rows_nor_the_unit_of_speed_changes_the_answer(
+    recorded: Analysis, shuffler: random.Random, factor: float
+) -> None:
+    file = read(KIT / "bench.jsonl")
+    points = [
+        run.model_copy(update={"tok_s": run.tok_s * factor})
+        for run in file.points
+        if run.backend == "fa3" and run.tier in ("plain", "s3k1d4")
+    ]
+    shuffler.shuffle(points)
+    found = analyse(BenchFile(points=tuple(points)))
+    series = _series(found, "fa3", "s3k1d4", "acc2.0")
+    before = _series(recorded, "fa3", "s3k1d4", "acc2.0")
+    assert series.crossover == before.crossover
+    for point, was in zip(series.points, before.points, strict=True):
+        assert point.speedup == pytest.approx(was.speedup)
+        assert (point.interval is None) == (was.interval is None)
+        if point.interval is not None and was.interval is not None:
+            assert point.interval.low == pytest.approx(was.interval.low)
+            assert point.interval.high == pytest.approx(was.interval.high)
 
 
 # caps
