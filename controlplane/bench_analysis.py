@@ -72,7 +72,7 @@ def analyse(file: BenchFile, source: str = "", own_tolerance: float | None = Non
             *_bases_left_out(every, found),
         ),
         series=tuple(found),
-        notes=file.notes,
+        notes=(*file.notes, *file.client),
     )
 
 

@@ -118,9 +118,8 @@ class Series:
     @property
     def name(self) -> str:
         """For people, and unique in a file."""
-        return " ".join(
-            part for part in (self.tier_text, self.label, f"({self.setup.name})") if part != "()"
-        )
+        where = f"({self.setup.name})" if self.setup.name else ""
+        return " ".join(part for part in (self.tier_text, self.label, where) if part)
 
 
 def series_of(points: Iterable[BenchPoint]) -> tuple[Series, ...]:

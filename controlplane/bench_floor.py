@@ -36,15 +36,6 @@ class DraftShare:
     source: str
 
 
-def speed_up(tau: float, verify_ms: float, draft_ms: float, target_ms: float) -> float:
-    """Tokens per second against plain decoding, from step times; overhead belongs to ``draft_ms``.
-
-    Args:
-        tau: accept length, tokens per verify step and request.
-    """
-    return tau * target_ms / (verify_ms + draft_ms)
-
-
 def break_even(tau: float, ratio: float) -> float:
     """The accept length at which speculation would cost as much as it gives.
 

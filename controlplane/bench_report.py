@@ -68,10 +68,9 @@ def html(
     if proposal is not None:
         parts.append(_proposal(proposal))
     parts.append(_left_out(analysis))
-    notes = (*analysis.notes, *file.client)
-    if notes:
+    if analysis.notes:
         parts.append("<h2>Notes</h2><ul>")
-        parts += [f"<li>{escape(note)}</li>" for note in notes]
+        parts += [f"<li>{escape(note)}</li>" for note in analysis.notes]
         parts.append("</ul>")
     key = f", setup key {escape(file.setup_key)}" if file.setup_key else ""
     parts.append(
