@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from controlplane.benchrun_apply import policy_request, proposal_lines
-from controlplane.terminal import OK, ask_control_plane, say, show
+from controlplane.terminal import OK, USAGE, ask_control_plane, say, show
 from store.policies import Stance
 
 
@@ -26,7 +26,12 @@ def apply_benchmark(
     )
     status = ask_control_plane(url, token_file, lambda client: client.engine(engine))
     show("\n".join(proposal_lines(proposal, status.policy)))
-    if not yes and not typer.confirm(f"Apply it to {engine} as {stance.value}?", err=True):
+    try:
+        agreed = yes or typer.confirm(f"Apply it to {engine} as {stance.value}?", err=True)
+    except typer.Abort:
+        say("nothing was changed, because nobody answered; --yes applies without asking")
+        return USAGE
+    if not agreed:
         say("nothing was changed")
         return OK
     request = policy_request(
