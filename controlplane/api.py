@@ -16,6 +16,7 @@ from controlplane import (
     routes_events,
     routes_fleet,
     routes_system,
+    sessions_routes,
 )
 from controlplane.gate import BodyLimit, HostGuard, allowed_hosts
 from controlplane.messages import Problem
@@ -60,7 +61,14 @@ def create_app(service: Service, settings: Settings, tokens: Tokens | None = Non
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostGuard, hosts=allowed_hosts(settings))
-    for routes in (routes_system, routes_engines, routes_fleet, routes_benchmarks, routes_events):
+    for routes in (
+        routes_system,
+        routes_engines,
+        routes_fleet,
+        routes_benchmarks,
+        routes_events,
+        sessions_routes,
+    ):
         app.include_router(routes.router)
 
     def openapi() -> dict[str, Any]:

@@ -29,6 +29,7 @@ from controlplane.messages import (
     ReleaseRequest,
     StanceRequest,
 )
+from controlplane.sessions_client import SessionCalls
 from store.policies import PolicyConfig
 from store.records import AuditEntry, Decision, EngineSwitch, Override, Tick
 
@@ -70,7 +71,7 @@ class NotConfirmedError(ControlPlaneError):
     """What was asked for is in force, but the engine did not confirm it in time."""
 
 
-class ControlPlaneClient(BenchmarkCalls, FleetCalls):
+class ControlPlaneClient(BenchmarkCalls, FleetCalls, SessionCalls):
     """Talks to one control plane; an async context manager.
 
     Args:

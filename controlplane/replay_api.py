@@ -21,8 +21,9 @@ from controlplane.hub import Subscription
 from controlplane.messages import About, EngineStatus, Health, OverrideAnswer
 from controlplane.problems import declared
 from controlplane.replay_desk import SESSION_ID, ReplayDesk
+from controlplane.replay_messages import Verification
 from controlplane.replay_player import FASTEST, SLOWEST
-from controlplane.replay_verify import Verification, verify
+from controlplane.replay_verify import verify
 from controlplane.sessions_messages import (
     ReplayRequest,
     ReplayState,
@@ -31,7 +32,7 @@ from controlplane.sessions_messages import (
     WhatIfRequest,
 )
 from controlplane.version import VERSION
-from controlplane.whatif_answer import WhatIf
+from controlplane.whatif_messages import WhatIf
 from store.records import AuditEntry, Decision, EngineSwitch, Marker, Tick
 from store.session_track import COLUMNS
 

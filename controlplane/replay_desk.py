@@ -11,7 +11,8 @@ from controlplane.hub import Event, Hub
 from controlplane.messages import EngineStatus
 from controlplane.replay_player import Player, Tape
 from controlplane.sessions_messages import ReplayRequest, ReplayState, SessionInfo, WhatIfRequest
-from controlplane.whatif_answer import Subject, WhatIf, answer, subject_of, with_policy
+from controlplane.whatif_answer import Subject, answer, subject_of, with_policy
+from controlplane.whatif_messages import WhatIf
 from controlplane.whatif_policy import edited
 from store.errors import StoreError
 from store.records import EngineRecord, Override, Tick

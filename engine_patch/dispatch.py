@@ -33,12 +33,17 @@ PROBE_TIMEOUT_S = 0.5
 
 _SUMMARIES = {
     "bench": "measure up to where speculation pays, and use the result",
+    "compare": "compare two recorded sessions at the same load",
     "console": "watch and steer engines on a live screen",
     "demo": "an embedded engine, traffic, control plane and console in one go",
     "engine": "check whether the plugin fits the SGLang installed here",
     "override": "set, extend or release an operator's override",
+    "record": "name, export and import recordings; record a server",
+    "replay": "replay a recording, or verify it",
+    "report": "a recording as one HTML page",
     "serve": "run the control plane",
     "status": "print what the control plane sees",
+    "what-if": "what would another policy have done?",
 }
 
 

@@ -1,0 +1,119 @@
+"""The session and replay calls of ``ControlPlaneClient``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from controlplane.replay_messages import Verification
+from controlplane.sessions_messages import (
+    MarkerRequest,
+    ReplayRequest,
+    ReplayState,
+    SessionInfo,
+    StartSession,
+    StopSession,
+    TrackAnswer,
+    WhatIfRequest,
+)
+from controlplane.whatif_messages import WhatIf
+from store.records import Decision, Marker, Tick
+
+LONG_S = 120.0
+"""Seconds that an answer over a whole recording may take."""
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Item = TypeVar("_Item")
+
+
+class SessionCalls:
+    """Name, list and download sessions; steer and ask a replay."""
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, newest first; a replay has one."""
+        return self._read_list(SessionInfo, await self._request("GET", "/v1/sessions"))
+
+    async def start_session(self, request: StartSession) -> SessionInfo:
+        """Give what is recorded from now on a name."""
+        return self._read(SessionInfo, await self._request("POST", "/v1/sessions", body=request))
+
+    async def stop_session(self, session_id: int, request: StopSession) -> SessionInfo:
+        """End a named session."""
+        path = f"/v1/sessions/{session_id}/stop"
+        return self._read(SessionInfo, await self._request("POST", path, body=request))
+
+    async def session_file(self, session_id: int, *, redact: bool = False) -> bytes:
+        """The session file."""
+        query = {"redact": "true" if redact else "false"}
+        path = f"/v1/sessions/{session_id}/file"
+        return await self._request("GET", path, query=query, timeout_s=LONG_S)
+
+    async def session_ticks(
+        self, session_id: int, *, first_seq: int = 0, limit: int = 500
+    ) -> list[Tick]:
+        """Ticks of a session from an observation on."""
+        query = {"first_seq": first_seq, "limit": limit}
+        path = f"/v1/sessions/{session_id}/ticks"
+        return self._read_list(Tick, await self._request("GET", path, query=query))
+
+    async def session_decisions(self, session_id: int = 1) -> list[Decision]:
+        """All decisions of a replayed session, in order."""
+        path = f"/v1/sessions/{session_id}/decisions"
+        return self._read_list(Decision, await self._request("GET", path))
+
+    async def session_markers(self, session_id: int = 1) -> list[Marker]:
+        """All markers of a replayed session, in order."""
+        path = f"/v1/sessions/{session_id}/markers"
+        return self._read_list(Marker, await self._request("GET", path))
+
+    async def session_track(self, session_id: int = 1, *, every: int = 1) -> TrackAnswer:
+        """The time line's columns."""
+        path = f"/v1/sessions/{session_id}/track"
+        answer = await self._request("GET", path, query={"every": every}, timeout_s=LONG_S)
+        return self._read(TrackAnswer, answer)
+
+    async def add_marker(self, engine_id: str, request: MarkerRequest) -> Marker:
+        """Note something on an engine's time line."""
+        path = f"/v1/engines/{quote(engine_id, safe='')}/markers"
+        return self._read(Marker, await self._request("POST", path, body=request))
+
+    async def replay(self) -> ReplayState:
+        """Where a replay stands."""
+        return self._read(ReplayState, await self._request("GET", "/v1/replay"))
+
+    async def order_replay(self, request: ReplayRequest) -> ReplayState:
+        """Play, pause, seek, jump."""
+        return self._read(ReplayState, await self._request("PUT", "/v1/replay", body=request))
+
+    async def verify_session(self, session_id: int = 1) -> Verification:
+        """Run the recorded policy over the recorded observations and compare."""
+        path = f"/v1/sessions/{session_id}/verify"
+        return self._read(Verification, await self._request("GET", path, timeout_s=LONG_S))
+
+    async def what_if(self, request: WhatIfRequest, session_id: int = 1) -> WhatIf:
+        """Ask another policy about a replayed session."""
+        path = f"/v1/sessions/{session_id}/what-if"
+        answer = await self._request("POST", path, body=request, timeout_s=LONG_S)
+        return self._read(WhatIf, answer)
+
+    # What the client itself provides.
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: BaseModel | None = None,
+        query: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        raise NotImplementedError
+
+    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
+        raise NotImplementedError
+
+    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
+        raise NotImplementedError
