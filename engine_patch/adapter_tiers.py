@@ -27,6 +27,8 @@ from engine_patch.tier import OFF, TierName, TierShape
 
 log = logging.getLogger("specdeck")
 
+HEADROOM_VARIABLE = "SPECDECK_HEADROOM"
+"""``check`` (the default) leaves out tiers that the estimate finds too large; or ``ignore``."""
 COLD_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's own switch for a cold off; it skips what our flavours hang on."""
 
@@ -61,6 +63,18 @@ class Round:
 def cold_by_environment() -> bool:
     """Whether SGLang itself skips draft-extend while off."""
     return os.environ.get(COLD_VARIABLE, "").lower() in ("1", "true", "yes", "y")
+
+
+def headroom() -> str:
+    """``check`` or ``ignore``.
+
+    Raises:
+        ValueError: the variable holds something else.
+    """
+    value = os.environ.get(HEADROOM_VARIABLE, "") or "check"
+    if value not in ("check", "ignore"):
+        raise ValueError(f"{HEADROOM_VARIABLE} is 'check' or 'ignore', not {value!r}")
+    return value
 
 
 def reads_server_args(function: Callable[..., Any]) -> bool:
@@ -174,7 +188,7 @@ class TierController:
     def _no_room(self, shape: TierShape, sizes: list[int]) -> str:
         """Why a tier does not fit into the head-room; the same answer on all ranks."""
         free = adapter_sglang.free_memory()
-        if free is None:
+        if free is None or headroom() == "ignore":
             return ""
         free = adapter_sglang.least_of_all_ranks(free)
         needed = tier_memory.estimate(

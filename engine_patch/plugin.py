@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -116,19 +117,37 @@ def refusal() -> str:
     verdict = hooks.check(root)
     if not verdict.fits:
         return verdict.sentence(version())
-    from engine_patch import adapter_launch
-
-    text = os.environ.get(adapter_launch.TIERS_VARIABLE)
-    if text is not None:
+    for variable, read, example in _variables():
+        text = os.environ.get(variable)
+        if text is None:
+            continue
         try:
-            adapter_launch.parse(text)
+            read()
         except ValueError as error:
             return (
                 f"plugin refused: specdeck {version()} on SGLang {verdict.version} cannot read "
-                f"{adapter_launch.TIERS_VARIABLE}={text!r} ({_first_line(error)}); "
-                "write for example 'off,s1k1d2,s3k1d4'"
+                f"{variable}={text!r} ({_first_line(error)}); write for example {example!r}"
             )
     return ""
+
+
+def _variables() -> tuple[tuple[str, Callable[[], object], str], ...]:
+    """What a user may set: the variable, its reader, an example."""
+    from engine_patch import adapter_launch, adapter_off, adapter_reserve, adapter_tiers
+
+    def tiers() -> object:
+        return adapter_launch.parse(os.environ[adapter_launch.TIERS_VARIABLE])
+
+    def limits() -> object:
+        return adapter_launch.parse_limits(os.environ[adapter_launch.LIMITS_VARIABLE])
+
+    return (
+        (adapter_launch.TIERS_VARIABLE, tiers, "off,s1k1d2,s3k1d4"),
+        (adapter_launch.LIMITS_VARIABLE, limits, "s2k4d16=16"),
+        (adapter_off.VARIABLE, adapter_off.wanted, "plain"),
+        (adapter_reserve.VARIABLE, adapter_reserve.wanted, "next"),
+        (adapter_tiers.HEADROOM_VARIABLE, adapter_tiers.headroom, "check"),
+    )
 
 
 def _install(boot: Boot) -> None:

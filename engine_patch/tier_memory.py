@@ -79,5 +79,5 @@ def too_large(shape: TierShape, needed: int, free: int) -> str:
     return (
         f"tier {shape.name} needs about {needed / MIB:,.0f} MiB beside {MARGIN / MIB:,.0f} MiB of "
         f"scratch, {free / MIB:,.0f} MiB are free: lower --mem-fraction-static, or limit its batch "
-        f"with SPECDECK_TIER_MAX_BATCH={shape.name}=N"
+        f"with SPECDECK_TIER_MAX_BATCH={shape.name}=N; SPECDECK_HEADROOM=ignore builds it anyway"
     )
