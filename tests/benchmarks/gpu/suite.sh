@@ -21,9 +21,9 @@ LAUNCH=${LAUNCH:---speculative-eagle-topk 4 --speculative-num-steps 2 --speculat
 
 patched() { # NAME flags...: a server with the plugin
   local name=$1; shift
-  export PYTHONPATH=$SITE_OURS:${FAULTS:+$FAULTS:}$HERE/plugin:$PLAIN_PATH SPECDECK_TIERS=$TIERS
+  export PYTHONPATH=$SITE_OURS:${FAULTS:+$FAULTS:}$HERE/plugin:$PLAIN_PATH SPECDECK_TIERS=$TIERS SPECDECK_TIER_MAX_BATCH=${TIER_MAX:-s2k4d16=32}
   launch "$name" --speculative-algorithm EAGLE3 $LAUNCH --speculative-adaptive "$@"
-  export PYTHONPATH=$PLAIN_PATH; unset SPECDECK_TIERS
+  export PYTHONPATH=$PLAIN_PATH; unset SPECDECK_TIERS SPECDECK_TIER_MAX_BATCH
 }
 tiny() { echo --model-path "$ROOT/.gpu/tiny/target" --load-format auto --dtype bfloat16 --max-total-tokens 60000 --context-length 2048; }
 
