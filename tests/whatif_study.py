@@ -29,6 +29,7 @@ from engine_patch.front import Accepted, Front
 from engine_patch.tier import OFF, Boundary
 from store import session_track
 from store.policies import FixedPolicy, HysteresisPolicy, Policy, PolicyConfig, Stance
+from store.records import Tick
 from store.session_track import Track
 
 POLL_MS = 500
@@ -64,6 +65,7 @@ class Ran:
     track: Track
     config: ControllerConfig
     tok_s: float
+    ticks: tuple[Tick, ...]
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def run(given: Trial, policy: Policy, seed: int) -> Ran:
     for at, prompt, output in given.work:
         engine.submit(Request(prompt, output, arrival_ms=at))
     seen, rows = patched.Seen(), []
+    ticks: list[Tick] = []
     config: ControllerConfig | None = None
     held: Any = None
     for seq in range(1, SECONDS * 1000 // POLL_MS + 1):
@@ -173,6 +176,7 @@ def run(given: Trial, policy: Policy, seed: int) -> Ran:
             held = controller.initial(config)
         held, tick, command = controller.step(config, held, sample, explain=False)
         rows.append(session_track.row(seq, int(now), False, tick.model_dump(mode="json")))
+        ticks.append(tick)
         if command is not None:
             body = SpeculationCommand(
                 mode=command.mode,
@@ -192,7 +196,7 @@ def run(given: Trial, policy: Policy, seed: int) -> Ran:
     moments = moments_of(track).moments
     seconds = sum(one.dt_ms for one in moments) / 1000
     tokens = sum(one.tokens or 0 for one in moments)
-    return Ran(track, config, tokens / seconds)
+    return Ran(track, config, tokens / seconds, tuple(ticks))
 
 
 def _version(policy: Policy) -> PolicyConfig:
