@@ -15,7 +15,7 @@ from console.bench_board import BenchBoard, judged, listed, moved, turned
 from console.bench_feed import BenchFeed
 from console.bench_messages import BenchesListed, BenchJudged, BenchMoved, BenchTrouble
 from console.formatting import clean
-from console.scene import Scene
+from console.scene import LinkState, Scene
 from console.screens.bench_dialogs import ApplyBench, CancelBench, StartBench
 from console.widgets.bench_view import BenchView
 from console.widgets.header import Header
@@ -28,8 +28,7 @@ class Bench(Screen[None]):
     """Shows a board; the feed's messages are the only thing that changes it.
 
     Args:
-        present: the scene now, for header, signs and present load.
-        refusal: why nothing may be changed now; "" if it may.
+        present: the scene now, for header, signs, present load, and what may be changed.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -42,17 +41,12 @@ class Bench(Screen[None]):
     ]
 
     def __init__(
-        self,
-        client: ControlPlaneClient,
-        present: Callable[[], Scene],
-        author: str,
-        refusal: Callable[[str], str],
+        self, client: ControlPlaneClient, present: Callable[[], Scene], author: str
     ) -> None:
         super().__init__()
         self._client = client
         self._present = present
         self._author = author
-        self._refusal = refusal
         self.board = BenchBoard(present().board.engine_id)
         self._feed: BenchFeed | None = None
 
@@ -109,10 +103,8 @@ class Bench(Screen[None]):
 
     def refusal(self, action: str) -> str:
         """Why ``action`` is not possible now; "" if it is."""
-        if action in ("start", "apply", "cancel"):
-            barred = self._refusal("bench")
-            if barred:
-                return barred
+        if action in ("start", "apply", "cancel") and (barred := self._barred()):
+            return barred
         running, shown = self.board.running, self.board.shown
         if action == "start" and running is not None:
             return "a benchmark runs: one at a time"
@@ -123,6 +115,17 @@ class Bench(Screen[None]):
                 return "this benchmark still runs: its thresholds come at its end"
             if self.board.proposal is None:
                 return "there is nothing to apply: no thresholds follow from what was measured"
+        return ""
+
+    def _barred(self) -> str:
+        """Why nothing at all may be changed now; "" if it may."""
+        scene = self._present()
+        if scene.readonly:
+            return scene.readonly
+        if scene.link.state is not LinkState.LIVE:
+            return "no connection to the control plane: nothing can be sent"
+        if not scene.board.commandable:
+            return "this engine can be observed, not commanded: specdeck bench servers measures two"
         return ""
 
     def check_action(
