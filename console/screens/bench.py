@@ -31,6 +31,10 @@ class Bench(Screen[None]):
         present: the scene now, for header, signs, present load, and what may be changed.
     """
 
+    DEFAULT_CSS = """
+    Bench { layout: vertical; }
+    Bench #bench { height: 1fr; width: 100%; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "start", "Start", id="bench_start", tooltip="Measure this engine"),
         Binding("c", "cancel", "Cancel", id="bench_cancel", tooltip="End the running one"),
