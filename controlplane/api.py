@@ -15,6 +15,7 @@ from controlplane import (
     routes_engines,
     routes_events,
     routes_fleet,
+    routes_policies,
     routes_system,
     sessions_routes,
 )
@@ -65,6 +66,7 @@ def create_app(service: Service, settings: Settings, tokens: Tokens | None = Non
         routes_system,
         routes_engines,
         routes_fleet,
+        routes_policies,
         routes_benchmarks,
         routes_events,
         sessions_routes,

@@ -19,6 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from controlplane.client_benchmarks import BenchmarkCalls
 from controlplane.client_fleet import FleetCalls
+from controlplane.client_policies import PolicyCalls
 from controlplane.messages import (
     About,
     EngineStatus,
@@ -71,7 +72,7 @@ class NotConfirmedError(ControlPlaneError):
     """What was asked for is in force, but the engine did not confirm it in time."""
 
 
-class ControlPlaneClient(BenchmarkCalls, FleetCalls, SessionCalls):
+class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
     """Talks to one control plane; an async context manager.
 
     Args:

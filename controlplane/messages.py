@@ -173,6 +173,40 @@ class PolicyRequest(Frozen):
     if_version: int | None = Field(default=None, ge=1)
 
 
+class RollbackRequest(Frozen):
+    """Body of ``POST /v1/engines/{id}/policy/rollback``.
+
+    Args:
+        version: the one to be like; None takes the last that had another policy.
+    """
+
+    version: int | None = Field(default=None, ge=1)
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=400)
+
+
+class StopRequest(Frozen):
+    """Body of ``POST /v1/pause`` and ``POST /v1/resume``: every engine, or those named.
+
+    Args:
+        engines: their ids; empty for all.
+        group: only engines of this group.
+    """
+
+    engines: tuple[str, ...] = ()
+    group: str | None = Field(default=None, max_length=100)
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+
+
+class StopAnswer(Wire):
+    """What became of one engine: its policy version now, or why there is none."""
+
+    engine_id: str
+    policy: PolicyConfig | None = None
+    problem: str = ""
+
+
 class OverrideAnswer(Wire):
     """The override now in force, None if there is none.
 

@@ -11,14 +11,11 @@ from controlplane.messages import (
     ExtendRequest,
     OverrideAnswer,
     OverrideRequest,
-    PolicyRequest,
     ReleaseRequest,
-    StanceRequest,
 )
 from controlplane.problems import declared
 from controlplane.security import Caller, operator, reader
 from controlplane.service import Service
-from store.policies import PolicyConfig
 from store.records import AuditEntry, Decision, EngineSwitch, Tick
 
 ROW_ID_MAX = 2**63 - 1
@@ -146,29 +143,6 @@ async def extend_override(
     return OverrideAnswer(
         override=await runner.desk.extend_override(body, caller.author(body.author))
     )
-
-
-@router.put("/engines/{engine_id}/stance", tags=["policies"], responses=declared(404, 409, 413))
-async def set_stance(
-    engine_id: EngineId, body: StanceRequest, service: TheService, caller: Operator
-) -> PolicyConfig:
-    """Let automation act, only compute, or rest; answers with the new policy version."""
-    return await service.runner(engine_id).desk.set_stance(body, caller.author(body.author))
-
-
-@router.get("/engines/{engine_id}/policies", tags=["policies"], responses=declared(404))
-def list_policies(engine_id: EngineId, service: TheService) -> list[PolicyConfig]:
-    """Every policy version with its author, newest first."""
-    service.runner(engine_id)
-    return service.store.policies(engine_id)
-
-
-@router.put("/engines/{engine_id}/policy", tags=["policies"], responses=declared(404, 409, 413))
-async def set_policy(
-    engine_id: EngineId, body: PolicyRequest, service: TheService, caller: Operator
-) -> PolicyConfig:
-    """Run another policy from the next tick on; answers with the new version."""
-    return await service.runner(engine_id).desk.set_policy(body, caller.author(body.author))
 
 
 @router.get("/audit", tags=["audit"])

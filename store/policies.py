@@ -175,6 +175,7 @@ class PolicyConfig(Frozen):
         rules: the controller's rules this version runs under, so that an older recording replays
             under its own.  1: holds, dwell, floors, guards.  2: also a switch budget, a cooldown, a
             probe budget, and a change that made things worse is taken back.
+        paused_from: the stance before a stop of many engines; None if none paused this one.
     """
 
     engine_id: str
@@ -189,3 +190,4 @@ class PolicyConfig(Frozen):
     lease_s: float = Field(default=30.0, gt=0, le=86400)
     stale_after_s: float = Field(default=2.0, gt=0, le=600)
     rules: int = Field(default=1, ge=1, le=RULES)
+    paused_from: Stance | None = None

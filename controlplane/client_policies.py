@@ -1,0 +1,71 @@
+"""The calls of ``ControlPlaneClient`` for policy versions and stops of many engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from controlplane.messages import PolicyRequest, RollbackRequest, StopAnswer, StopRequest
+from store.policies import PolicyConfig
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Item = TypeVar("_Item")
+
+
+class PolicyCalls:
+    """The version in force, a step back, a stop of many engines."""
+
+    async def policy(self, engine_id: str) -> PolicyConfig:
+        """The version in force."""
+        return self._read(PolicyConfig, await self._request("GET", _path(engine_id)))
+
+    async def try_policy(self, engine_id: str, request: PolicyRequest) -> PolicyConfig:
+        """The version that ``set_policy`` would make; nothing changes."""
+        answer = await self._request(
+            "PUT", _path(engine_id), body=request, query={"dry_run": "true"}
+        )
+        return self._read(PolicyConfig, answer)
+
+    async def roll_back(
+        self, engine_id: str, request: RollbackRequest, *, dry_run: bool = False
+    ) -> PolicyConfig:
+        """Make a version that is like an earlier one."""
+        answer = await self._request(
+            "POST",
+            f"{_path(engine_id)}/rollback",
+            body=request,
+            query={"dry_run": "true"} if dry_run else None,
+        )
+        return self._read(PolicyConfig, answer)
+
+    async def pause(self, request: StopRequest) -> list[StopAnswer]:
+        """Let automation rest on many engines."""
+        return self._read_list(StopAnswer, await self._request("POST", "/v1/pause", body=request))
+
+    async def resume(self, request: StopRequest) -> list[StopAnswer]:
+        """Let it act again where ``pause`` stopped it."""
+        return self._read_list(StopAnswer, await self._request("POST", "/v1/resume", body=request))
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: BaseModel | None = None,
+        query: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        raise NotImplementedError
+
+    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
+        raise NotImplementedError
+
+    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
+        raise NotImplementedError
+
+
+def _path(engine_id: str) -> str:
+    return f"/v1/engines/{quote(engine_id, safe='')}/policy"

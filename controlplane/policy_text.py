@@ -1,0 +1,118 @@
+"""Policy versions for people: one line, all numbers, and changes written KEY=VALUE.  Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from store.policies import (
+    FixedPolicy,
+    GoodputPolicy,
+    HysteresisPolicy,
+    Policy,
+    PolicyConfig,
+)
+
+_POLICY: TypeAdapter[Policy] = TypeAdapter(Policy)
+_KINDS: Mapping[str, type[HysteresisPolicy | GoodputPolicy | FixedPolicy]] = {
+    "hysteresis": HysteresisPolicy,
+    "goodput": GoodputPolicy,
+    "fixed": FixedPolicy,
+}
+
+
+def version_line(config: PolicyConfig) -> str:
+    """``version 7  active  hysteresis  by alice  2026-11-29 12:04:31Z  reason``."""
+    at = datetime.fromtimestamp(config.created_utc_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    line = (
+        f"version {config.version}  {config.stance}  {config.policy.kind}  by {config.author}  {at}"
+    )
+    return f"{line}  {config.reason}".rstrip()
+
+
+def thresholds_line(policy: Policy) -> str:
+    """Tiers and boundaries in one line."""
+    if isinstance(policy, FixedPolicy):
+        return f"always {policy.tier}"
+    if isinstance(policy, GoodputPolicy):
+        return f"{' '.join(policy.tiers)}: most expected tok/s, {100 * policy.gain:g} % ahead"
+    parts = [policy.tiers[0]]
+    for bound, tier in zip(policy.boundaries, policy.tiers[1:], strict=True):
+        parts.append(f"-> {tier} at {bound.up_at} req, back at {bound.down_at}")
+    return " ".join(parts)
+
+
+def version_text(config: PolicyConfig) -> str:
+    """Everything about one version."""
+    lines = [version_line(config), thresholds_line(config.policy)]
+    shown = config.policy.model_dump(mode="json") | {
+        name: getattr(config, name)
+        for name in ("command_timeout_s", "retries", "lease_s", "stale_after_s", "rules")
+    }
+    width = max(len(name) for name in shown)
+    lines += [
+        f"  {name:<{width}}  {'-' if value is None else json.dumps(value)}"
+        for name, value in shown.items()
+        if name not in ("kind", "tiers", "tier", "boundaries")
+    ]
+    return "\n".join(lines)
+
+
+def changes_between(old: PolicyConfig, new: PolicyConfig) -> list[str]:
+    """``up_hold_s 2.0 -> 4.0`` for every number that differs."""
+    before = old.policy.model_dump(mode="json") | {"stance": old.stance.value}
+    after = new.policy.model_dump(mode="json") | {"stance": new.stance.value}
+    return [
+        f"{name} {json.dumps(before.get(name))} -> {json.dumps(after.get(name))}"
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name) != after.get(name)
+    ]
+
+
+def changed_policy(present: Policy, kind: str | None, changes: Sequence[str]) -> Policy:
+    """The policy with some keys set to other values, or as another kind.
+
+    Args:
+        kind: another kind keeps what both kinds have.
+        changes: ``KEY=VALUE``; the value is JSON, or a plain word.
+
+    Raises:
+        ValueError: a change cannot be read, or the policy would not be possible.
+    """
+    values = present.model_dump(mode="json")
+    if kind is not None and kind != present.kind:
+        model = _KINDS.get(kind)
+        if model is None:
+            raise ValueError(f"{kind!r} is no policy kind; kinds are: {', '.join(_KINDS)}")
+        values = {key: value for key, value in values.items() if key in model.model_fields}
+        if kind == "fixed" and isinstance(present, HysteresisPolicy | GoodputPolicy):
+            values["tier"] = present.tiers[0]
+        if kind == "hysteresis" and "boundaries" not in values:
+            values["boundaries"] = []
+        values["kind"] = kind
+    for change in changes:
+        key, sign, text = change.partition("=")
+        if not sign or not key:
+            raise ValueError(f"{change!r}: write KEY=VALUE, for example up_hold_s=4")
+        values[key.strip()] = _value(text)
+    return _POLICY.validate_python(values)
+
+
+def read_policy(values: Mapping[str, Any]) -> Policy:
+    """A policy table of a file.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return _POLICY.validate_python(dict(values))
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
