@@ -13,7 +13,7 @@ from controlplane.bench_analysis import analyse
 from controlplane.bench_findings import Analysis
 from controlplane.bench_propose import Proposal, ProposalError, propose
 from controlplane.bench_records import BenchFile
-from controlplane.benchrun_jobs import Job, file_of
+from controlplane.benchrun_job import Job, file_of
 from controlplane.benchrun_messages import BenchRequest, BenchStatus, CancelRequest
 from controlplane.errors import ProblemError
 from controlplane.problems import declared

@@ -12,7 +12,7 @@ from controlplane.bench_analysis import analyse
 from controlplane.bench_findings import Analysis
 from controlplane.bench_propose import Proposal, propose
 from controlplane.bench_records import BenchPoint
-from controlplane.benchrun_jobs import file_of
+from controlplane.benchrun_job import file_of
 from controlplane.benchrun_messages import BenchRequest, BenchState, BenchStatus
 from engine_patch.contract import OffKind
 from tests.console_story import DEEP, ENGINE, NARROW, OFF, START_MS
