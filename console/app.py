@@ -1,78 +1,76 @@
-"""The console application: state, actions, workers.
+"""The console application: state, display, workers.
 
 Workers post messages; the handlers here are the only ones that change state; widgets render.
-Keys, mouse and palette all end in the same actions, and ``refusal`` alone says what is possible.
+What can be changed is in ``console.acting``, what the palette offers in ``console.offers``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
-from datetime import tzinfo
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events, on
-from textual.app import App, SystemCommand
+from textual import on
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.screen import Screen
 
+from console.acting import Acting
+from console.asked import Ask
+from console.asking import Asker
 from console.board import Board, apply, seeded, with_status
 from console.clock import Clock
 from console.feed import Feed
-from console.formatting import ASCII, UNICODE, clean
-from console.messages import HistoryArrived, LinkChanged, StatusArrived, TickArrived
-from console.scene import Link, LinkState, Scene, override_left_s
+from console.formatting import ASCII, UNICODE
+from console.lookups import Looked, Lookups
+from console.messages import (
+    EngineWanted,
+    EvidenceArrived,
+    EvidenceWanted,
+    HistoryArrived,
+    LinkChanged,
+    LookedUp,
+    StatusArrived,
+    TickArrived,
+)
+from console.offers import offers
+from console.options import Options
+from console.places import BY_ID, FIRST, PLACES, Entry, Need
+from console.scene import Link, Scene, override_left_s
 from console.screens.details import Details
-from console.screens.extend_override import ExtendOverride
 from console.screens.help import Help
-from console.screens.live import Live
-from console.screens.release_override import ReleaseOverride
-from console.screens.set_override import SetOverride
-from console.screens.set_stance import SetStance
+from console.screens.place import Place
 from console.theme import DARK, THEMES
 from console.widgets.decision_log import DecisionLog
-from controlplane.client import ControlPlaneClient
-from controlplane.messages import About, EngineStatus
+from console.widgets.tab_row import TabRow
+from controlplane.client import ControlPlaneClient, ControlPlaneError
+from controlplane.messages import About, EngineStatus, Fleet
 from store.observations import Sample
-from store.policies import Stance
-from store.records import Override
+from store.records import Decision
 
 EXPIRY_BELL_S = 30.0
+EVIDENCE_KEPT = 64
+"""Observations whose ticks are kept at hand."""
+
+__all__ = ["Console", "Options"]
 
 
-@dataclass(frozen=True)
-class Options:
-    """How the console was started.
-
-    Args:
-        engine_id: the engine to begin with, None for the first.
-        readonly: refuse every change.
-        author: the name overrides are made under.
-        zone: the zone of all times, None for this machine's.
-    """
-
-    engine_id: str | None = None
-    readonly: bool = False
-    ascii: bool = False
-    author: str = "operator"
-    zone: tzinfo | None = None
-    no_color: bool = False
-
-
-class Console(App[None]):
+class Console(Acting):
     """One control plane, one engine at a time."""
 
     TITLE = "specdeck"
     CSS_PATH = Path(__file__).with_name("console.tcss")
     ENABLE_COMMAND_PALETTE = True
+    DEFAULT_MODE: ClassVar[str] = FIRST
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help", id="help", tooltip="This page"),
         Binding("q", "quit", "Quit", id="quit", tooltip="Leave; the loop goes on"),
     ]
-    CHANGES: ClassVar[frozenset[str]] = frozenset({"override", "release", "extend", "stance"})
-    """Actions that change something outside the console."""
 
     def __init__(self, client: ControlPlaneClient, options: Options, clock: Clock | None = None):
         # Without colour the terminal's own are used, so that the filter can take them all out.
@@ -84,34 +82,46 @@ class Console(App[None]):
         self.about: About | None = None
         self.engines: tuple[EngineStatus, ...] = ()
         self.board: Board | None = None
+        self.looked = Lookups()
+        self.asks: tuple[Ask, ...] = ()
         self._feed: Feed | None = None
+        self._asker: Asker | None = None
         self._frozen: Scene | None = None
         self._missed = 0
         self._dirty = False
         self._possible: tuple[str, ...] = ()
         self._rung: set[str] = set()
-        self._live = Live()
-
-    def get_default_screen(self) -> Screen[None]:
-        """The live screen."""
-        return self._live
+        self._fleet_rung: set[str] = set()
+        self._fleet_seen = False
+        self._reading: int | None = None
+        for entry in (one for one in PLACES if not one.pushed):
+            self.add_mode(entry.id, partial(_place, entry))
+        self.set_keymap(dict(options.keymap))
 
     def on_mount(self) -> None:
-        """Take our theme, and begin with the wanted engine."""
+        """Take our theme, and begin with the wanted engine and screen."""
         if not self.options.no_color:
             for theme in THEMES:
                 self.register_theme(theme)
-            self.theme = DARK.name
+            self.theme = self.options.theme or DARK.name
         self.set_class(self.options.ascii, "-ascii-only")
         self.set_interval(1.0, self.redraw)
         self.follow(self.options.engine_id or "")
+        self.start_asker()
+        if self.options.place != FIRST:
+            self.call_later(self.action_place, self.options.place)
+
+    # Engines and screens.
 
     def follow(self, engine_id: str) -> None:
         """Show ``engine_id`` from now on."""
         self.board = self.blank_board(engine_id)
         self._frozen, self._missed = None, 0
         self._rung.clear()
+        self._reading = None
+        self.looked = Lookups(fleet=self.looked.fleet, audit=self.looked.audit)
         self.start_feed(engine_id)
+        self.ask_soon()
         self.redraw_soon()
 
     def blank_board(self, engine_id: str) -> Board:
@@ -126,6 +136,70 @@ class Console(App[None]):
         """Read the engine's ticks in place of those of the engine before."""
         self._feed = Feed(self.client, engine_id, self.post_message, self.clock)
         self.run_worker(self._feed.run(), group="feed", exclusive=True)
+
+    def start_asker(self) -> None:
+        """Read what the screens need beside the stream."""
+        self._asker = Asker(self.client, self.post_message, self.wanted)
+        self.run_worker(self._asker.run(), group="asker", exclusive=True)
+
+    def ask_soon(self, *needs: Need) -> None:
+        """Read what is wanted now, not at the next turn."""
+        if self._asker is not None:
+            self._asker.soon(*needs)
+
+    def acted(self) -> None:
+        """What was changed is read again at once."""
+        if self._feed is not None:
+            self._feed.ask_status()
+        self.ask_soon()
+        self.redraw_soon()
+
+    def wanted(self) -> tuple[str, frozenset[Need]]:
+        """The engine that is shown and what the open screen reads beside its ticks."""
+        engine_id = "" if self.board is None else self.board.engine_id
+        return engine_id, BY_ID[self.current_mode].needs
+
+    @property
+    def engine_ids(self) -> tuple[str, ...]:
+        """Every engine of the control plane, in its order."""
+        rows = self.looked.rows
+        if rows:
+            return tuple(row.engine_id for row in rows)
+        return tuple(status.engine.engine_id for status in self.engines)
+
+    @property
+    def place(self) -> Screen[object]:
+        """The screen under all dialogs."""
+        return self.screen_stack[0]
+
+    async def action_place(self, place: str) -> None:
+        """Open a screen of the frame."""
+        entry = BY_ID.get(place)
+        if entry is not None and entry.pushed:
+            if not BY_ID[self.current_mode].engine:
+                await self.action_place(FIRST)
+            made = _named(entry)(self.client, self.scene, self.options.author)
+            self.push_screen(made)
+        elif entry is not None and place != self.current_mode:
+            await self.switch_mode(place)
+            self.ask_soon(*BY_ID[place].needs)
+            self.redraw()
+
+    @on(TabRow.Picked)
+    async def _tab_picked(self, message: TabRow.Picked) -> None:
+        await self.action_place(message.place)
+
+    @on(EngineWanted)
+    async def _engine_wanted(self, message: EngineWanted) -> None:
+        if self.board is None or self.board.engine_id != message.engine_id:
+            self.follow(message.engine_id)
+        await self.action_place(FIRST)
+
+    def fleet_rows(self) -> tuple[str, ...]:
+        """The engines that an action on many means: those that the fleet screen lists."""
+        place = self.place
+        meant = place.meant() if isinstance(place, Place) else None
+        return super().fleet_rows() if meant is None else meant
 
     async def on_unmount(self) -> None:
         """Close the connections."""
@@ -146,11 +220,15 @@ class Console(App[None]):
         version = 0 if board.policy is None else board.policy.version
         if (restarted or message.tick.policy_version != version) and self._feed is not None:
             self._feed.ask_status()
+        self.follow_up()
         self.redraw_soon()
 
     @on(StatusArrived)
     def _status_arrived(self, message: StatusArrived) -> None:
-        self.about, self.engines = message.about, message.engines
+        self.about = message.about
+        new = {status.engine.engine_id: status for status in message.engines}
+        known = {status.engine.engine_id: status for status in self.engines}
+        self.engines = tuple((known | new).values())
         for status in message.engines:
             if self.board is not None and status.engine.engine_id == self.board.engine_id:
                 self.board = with_status(self.board, status)
@@ -169,6 +247,58 @@ class Console(App[None]):
         self.link = message.link
         self.redraw_soon()
 
+    @on(LookedUp)
+    def _looked_up(self, message: LookedUp) -> None:
+        shown = "" if self.board is None else self.board.engine_id
+        if message.need in (Need.COSTS, Need.POLICIES) and message.engine_id != shown:
+            return
+        before: Looked[object] = self.looked.of(message.need)
+        if message.trouble:
+            after = before.failed(message.trouble)
+        else:
+            after = Looked(message.value, self.clock.now_ms())
+        self.looked = self.looked.told(message.need, after)
+        if isinstance(message.value, Fleet):
+            self.clock.set(message.value.now_utc_ms)
+            self._ring_fleet(message.value)
+            self.follow_up()
+        self.redraw_soon()
+
+    @on(EvidenceArrived)
+    def _evidence_arrived(self, message: EvidenceArrived) -> None:
+        if self.board is None or message.engine_id != self.board.engine_id:
+            return
+        if self._reading == message.seq:
+            self._reading = None
+        kept = dict(self.looked.evidence)
+        kept[message.seq] = Looked(message.tick, self.clock.now_ms(), message.trouble)
+        while len(kept) > EVIDENCE_KEPT:
+            kept.pop(next(iter(kept)))
+        self.looked = replace(self.looked, evidence=kept)
+        if isinstance(self.screen, Details):
+            self.screen.show(replace(self.screen.scene, looked=self.looked))
+        self.redraw_soon()
+
+    @on(EvidenceWanted)
+    def _evidence_wanted(self, message: EvidenceWanted) -> None:
+        known = self.looked.evidence
+        if self.board is None or message.seq in known or message.seq == self._reading:
+            return
+        self._reading = message.seq
+        reading = self.read_evidence(self.board.engine_id, message.seq)
+        self.run_worker(reading, group="evidence", exclusive=True)
+
+    async def read_evidence(self, engine_id: str, seq: int) -> None:
+        """Read and post the tick on one observation."""
+        # A little patience: who scrolls through the list wants the last one only.
+        await asyncio.sleep(0.1)
+        try:
+            found = await self.client.moment(engine_id, seq)
+        except ControlPlaneError as error:
+            self.post_message(EvidenceArrived(engine_id, seq, None, str(error)))
+        else:
+            self.post_message(EvidenceArrived(engine_id, seq, found[-1] if found else None))
+
     # Display.
 
     def scene(self) -> Scene:
@@ -181,17 +311,11 @@ class Console(App[None]):
             zone=self.options.zone,
             glyphs=ASCII if self.options.ascii else UNICODE,
             readonly=self.readonly,
-            engines=tuple(status.engine.engine_id for status in self.engines),
+            engines=self.engine_ids,
+            place=self.current_mode,
+            looked=self.looked,
+            asks=self.asks,
         )
-
-    @property
-    def readonly(self) -> str:
-        """Why nothing may be changed; "" if it may."""
-        if self.options.readonly:
-            return "read-only: started with --readonly"
-        if self.about is not None and not self.about.may_operate:
-            return "read-only: this token may look, not operate"
-        return ""
 
     def redraw_soon(self) -> None:
         """Redraw once all waiting messages are handled: a flood of ticks is one picture."""
@@ -202,7 +326,8 @@ class Console(App[None]):
     def redraw(self) -> None:
         """Display the present, or how far the frozen picture is behind it."""
         self._dirty = False
-        if self.board is None or not self._live.is_mounted:
+        place = self.place if self.board is not None else None
+        if not isinstance(place, Place) or not place.is_mounted:
             return
         now = self.scene()
         self._ring(now)
@@ -210,13 +335,19 @@ class Console(App[None]):
         if self._frozen is not None:
             behind = max(now.now_ms - self._frozen.now_ms, 0)
             shown = replace(
-                self._frozen, frozen=True, behind_ms=behind, missed=self._missed, link=now.link
+                self._frozen,
+                frozen=True,
+                behind_ms=behind,
+                missed=self._missed,
+                link=now.link,
+                place=now.place,
+                looked=now.looked,
             )
-        self._live.show(shown)
+        place.show(shown)
         possible = tuple(sorted(a for a in (*self.CHANGES, "freeze") if not self.refusal(a)))
         if possible != self._possible:
             self._possible = possible
-            self._live.refresh_bindings()
+            place.refresh_bindings()
 
     def _ring(self, scene: Scene) -> None:
         """The bell: once per alarm, and once for an override that ends within half a minute."""
@@ -227,73 +358,32 @@ class Console(App[None]):
         if tick.override is not None and left is not None and left < EXPIRY_BELL_S:
             due.add(f"override {tick.override.id} {tick.override.expires_utc_ms}")
         if due - self._rung:
-            self.bell()
+            self.ring()
         self._rung = due
 
-    # Actions.
+    def _ring_fleet(self, fleet: Fleet) -> None:
+        """The same for the engines that are not shown."""
+        shown = "" if self.board is None else self.board.engine_id
+        due: set[str] = set()
+        for row in fleet.rows:
+            if row.engine_id == shown:
+                continue
+            due |= {f"{row.engine_id} {one.code} {one.since_utc_ms}" for one in row.alarms}
+            left = row.override_left_s
+            if left is not None and left < EXPIRY_BELL_S:
+                due.add(f"{row.engine_id} override ends")
+        # What stood already when the console came is on the screen, it needs no bell.
+        if due - self._fleet_rung and self.looked.fleet.at_ms is not None and self._fleet_seen:
+            self.ring()
+        self._fleet_seen = True
+        self._fleet_rung = due
 
-    def refusal(self, action: str) -> str:
-        """Why ``action`` is not possible now; "" if it is."""
-        if action not in self.CHANGES:
-            return ""
-        board = self.board
-        if self.readonly:
-            return self.readonly
-        if self.link.state is not LinkState.LIVE or board is None or board.tick is None:
-            return "no connection to the control plane: nothing can be sent"
-        if action in ("override", "stance") and not board.commandable:
-            return "this engine can be observed, not commanded: its plugin does not answer"
-        if action in ("release", "extend") and board.tick.override is None:
-            return "no override is in force"
-        return ""
+    def ring(self) -> None:
+        """The terminal's bell, unless it was turned off."""
+        if self.options.bell:
+            self.bell()
 
-    def check_action(
-        self,
-        action: str,
-        parameters: tuple[object, ...],  # noqa: ARG002  (Textual's signature)
-    ) -> bool | None:
-        """Dim what is not possible now."""
-        if action == "engine":
-            return len(self.engines) > 1
-        return None if self.refusal(action) else True
-
-    def on_key(self, event: events.Key) -> None:
-        """A dimmed key says why it does nothing."""
-        active = self.screen.active_bindings.get(event.key)
-        if active is not None and not active.enabled:
-            name = active.binding.action.removeprefix("app.")
-            if words := self.refusal(name):
-                self.notify(clean(words), severity="warning", markup=False)
-
-    def action_override(self) -> None:
-        """Ask for an override."""
-        max_s = None if self.about is None else self.about.override_max_s
-        self.push_screen(SetOverride(self.client, self.scene, self.options.author, max_s))
-
-    def action_release(self) -> None:
-        """Ask to release the override in force."""
-        if override := self.override_in_force:
-            self.push_screen(
-                ReleaseOverride(self.client, self.scene, self.options.author, override)
-            )
-
-    def action_extend(self) -> None:
-        """Ask to extend the override in force."""
-        if override := self.override_in_force:
-            self.push_screen(ExtendOverride(self.client, self.scene, self.options.author, override))
-
-    @property
-    def override_in_force(self) -> Override | None:
-        """The override that the newest tick shows."""
-        tick = None if self.board is None else self.board.tick
-        return None if tick is None else tick.override
-
-    def action_stance(self, stance: str | None = None) -> None:
-        """Ask whether automation shall act, compute only, or rest."""
-        tick = None if self.board is None else self.board.tick
-        present = Stance.ACTIVE if tick is None else tick.stance
-        wanted = present if stance is None else Stance(stance)
-        self.push_screen(SetStance(self.client, self.scene, self.options.author, wanted))
+    # Actions that change nothing outside.
 
     def action_freeze(self) -> None:
         """Hold the picture, not the loop; a second time lets it go on."""
@@ -303,7 +393,7 @@ class Console(App[None]):
 
     def action_engine(self, step: int) -> None:
         """Show the next engine, round the ends."""
-        ids = [status.engine.engine_id for status in self.engines]
+        ids = self.engine_ids
         if self.board is not None and len(ids) > 1:
             place = ids.index(self.board.engine_id) if self.board.engine_id in ids else -step
             self.follow(ids[(place + step) % len(ids)])
@@ -322,10 +412,15 @@ class Console(App[None]):
         """Keys, live thresholds, signs."""
         self.push_screen(Help(self.scene(), self.key_rows()))
 
+    def get_key_display(self, binding: Binding) -> str:
+        """The key as it is shown; in words where the terminal has no signs for it."""
+        shown = super().get_key_display(binding)
+        return shown if shown.isascii() or not self.options.ascii else binding.key
+
     def key_rows(self) -> list[tuple[str, str, bool]]:
-        """Every bound key of the live screen, what it does, whether it works now."""
+        """Every bound key of the open screen, what it does, whether it works now."""
         found: dict[str, tuple[bool, str, str, bool]] = {}
-        for key, active in self._live.active_bindings.items():
+        for key, active in self.place.active_bindings.items():
             binding = active.binding
             known = found.get(binding.action)
             if binding.description and (known is None or (known[0] and binding.show)):
@@ -338,49 +433,34 @@ class Console(App[None]):
     @on(DecisionLog.Chosen)
     def _explain(self, message: DecisionLog.Chosen) -> None:
         self.push_screen(Details(self.scene(), message.entry))
+        if isinstance(message.entry.event, Decision):
+            self.post_message(EvidenceWanted(message.entry.event.seq))
 
     def get_system_commands(
         self,
         screen: Screen[object],
     ) -> Iterable[SystemCommand]:
         """Everything that is possible now, and nothing else."""
-        if screen is self._live:
-            yield from self._live_commands()
+        if isinstance(screen, Place):
+            yield from offers(self)
         yield SystemCommand("Theme", "Dark, light, high contrast", self.action_change_theme)
-        yield SystemCommand("Screenshot", "Save this screen as SVG", self._save_picture)
+        yield SystemCommand("Screenshot", "Save this screen as SVG", self.save_picture)
         yield SystemCommand("Quit", "Leave the console; the loop goes on", self.action_quit)
 
-    def _live_commands(self) -> Iterable[SystemCommand]:
-        offers = (
-            ("override", "Override", "Set an operator's mode with reason and expiry", ""),
-            ("extend", "Extend the override", "Give it more time", ""),
-            ("release", "Release the override", "End it now", ""),
-            ("stance", "Automation: active", "It decides and commands", "('active')"),
-            ("stance", "Automation: shadow", "It computes and records only", "('shadow')"),
-            ("stance", "Automation: paused", "It rests", "('paused')"),
-            ("freeze", "Freeze or go on", "Hold the picture, not the loop", ""),
-        )
-        for action, title, words, argument in offers:
-            if not self.refusal(action):
-                yield SystemCommand(title, words, self._runner(f"{action}{argument}"))
-        shown = None if self.board is None else self.board.engine_id
-        for status in self.engines:
-            engine_id = status.engine.engine_id
-            if engine_id != shown:
-                # The palette reads titles as markup: brackets would vanish.
-                name = clean(status.engine.name or engine_id)
-                name = name.translate({ord("["): "(", ord("]"): ")", ord("\\"): "/"})
-                yield SystemCommand(f"Engine {name}", "Show this engine", self._follower(engine_id))
-        yield SystemCommand("Help", "Keys, thresholds, signs", self.action_help)
-
-    def _runner(self, action: str) -> Callable[[], Awaitable[None]]:
-        async def run() -> None:
-            await self.run_action(action, self)
-
-        return run
-
-    def _follower(self, engine_id: str) -> Callable[[], None]:
-        return lambda: self.follow(engine_id)
-
-    def _save_picture(self) -> None:
+    def save_picture(self) -> None:
+        """Write the screen as SVG, or send it to the browser."""
         self.deliver_screenshot()
+
+
+def _named(entry: Entry) -> Callable[..., Screen[object]]:
+    """The class of a screen; its module is loaded now."""
+    module, _, name = entry.where.partition(":")
+    found: Callable[..., Screen[object]] = getattr(import_module(module), name)
+    return found
+
+
+def _place(entry: Entry) -> Place:
+    """A screen of the frame."""
+    made = _named(entry)()
+    assert isinstance(made, Place), f"{entry.where} is no screen of the frame"
+    return made

@@ -99,18 +99,14 @@ class Feed:
         self._post(HistoryArrived(self._engine_id, tuple(ticks), tuple(decisions), tuple(switches)))
 
     async def _status(self) -> tuple[Tick | None, float]:
-        """Post who answers and the engines; the newest tick of ours and its poll period."""
+        """Post who answers and the engine; its newest tick and its poll period."""
         self._ask.clear()
         about = await self._client.about()
         self._clock.set(about.now_utc_ms)
-        engines = tuple(await self._client.engines())
-        newest, poll_s = None, 1.0
-        for status in engines:
-            if status.engine.engine_id == self._engine_id:
-                newest, poll_s = status.tick, status.poll_s
-                self._silent_s = max(SILENT_LEAST_S, SILENT_POLLS * poll_s)
-        self._post(StatusArrived(about, engines))
-        return newest, poll_s
+        status = await self._client.engine(self._engine_id)
+        self._silent_s = max(SILENT_LEAST_S, SILENT_POLLS * status.poll_s)
+        self._post(StatusArrived(about, (status,)))
+        return status.tick, status.poll_s
 
     async def _watch_status(self) -> None:
         while True:

@@ -171,6 +171,11 @@ def clock(at_utc_ms: int, zone: tzinfo | None) -> str:
     return _moment(at_utc_ms, zone).strftime("%H:%M:%S")
 
 
+def moment(at_utc_ms: int, zone: tzinfo | None) -> str:
+    """Wall time with its day, ``11-29 12:04``, in ``zone``."""
+    return _moment(at_utc_ms, zone).strftime("%m-%d %H:%M")
+
+
 def zone_name(at_utc_ms: int, zone: tzinfo | None) -> str:
     """The zone's short name at that moment: ``UTC``, ``CET``, ``+0530``."""
     moment = _moment(at_utc_ms, zone)

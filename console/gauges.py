@@ -197,6 +197,15 @@ def accept_floor(scene: Scene) -> str:
     return "" if floor is None else f"{scene.glyphs.down}{floor:.2f}"
 
 
+def kv_guard(scene: Scene) -> str:
+    """``; off at 92 %, back under 80 %``, for a sentence; "" without such a guard."""
+    policy = None if scene.board.policy is None else scene.board.policy.policy
+    high, low = getattr(policy, "kv_high", None), getattr(policy, "kv_low", None)
+    if high is None or low is None:
+        return ""
+    return f"; off at {100 * high:g} %, back under {100 * low:g} %"
+
+
 def _kv_high(board: Board) -> float | None:
     policy = None if board.policy is None else board.policy.policy
     return None if policy is None or isinstance(policy, FixedPolicy) else policy.kv_high

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textwrap import wrap
 
+from console.asked import SHOWN_AFTER_MS, Ask, waiting_words
 from console.card import confirmation, mode_words, simulated, why
 from console.formatting import clock, countdown, cut, fit, seconds, zone_name
 from console.scene import LinkState, Scene, freshness, override_left_s
@@ -99,9 +100,13 @@ def _link_notices(scene: Scene) -> list[tuple[str, Role]]:
 
 
 def _engine_notices(scene: Scene) -> list[tuple[str, Role]]:
-    board = scene.board
+    board, now, role = scene.board, scene.now_ms, Role.WARNING
     found: list[tuple[str, Role]] = []
     tick, gap, sample = board.tick, board.gap, board.sample
+
+    def here(ask: Ask) -> bool:
+        return ask.engine_id == board.engine_id
+
     alarms = () if tick is None else tick.alarms
     found += [(alarm.text, Role.ALARM) for alarm in alarms]
     if gap is not None:
@@ -115,6 +120,11 @@ def _engine_notices(scene: Scene) -> list[tuple[str, Role]]:
         found.append((f"simulation fell behind{by}: this run's times are invalid", Role.ALARM))
     if tick is not None:
         found += [(text, Role.WARNING) for text in tick.warnings]
+    found += [
+        (waiting_words(ask, board.tick.confirmed if here(ask) and board.tick else None, now), role)
+        for ask in scene.asks
+        if now - ask.at_ms >= SHOWN_AFTER_MS
+    ]
     return found
 
 

@@ -10,6 +10,8 @@ LOG_LEAST = 3
 FIXED_ROWS = 1 + CARD_ROWS + LOG_LEAST + 2 + 1
 """Header, card, log, override section and keys."""
 GAUGES = 5
+TABS_FROM = 22
+"""Rows from which on the row of screens is shown; under it their keys work all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def plan(columns: int, rows: int, notices: int) -> Plan:
     if columns >= 80:
         for height, spare in ((3, 14), (2, 6), (1, 0)):
             table = 2 + GAUGES * height
-            if rows >= FIXED_ROWS + table + notices + spare:
+            if rows >= FIXED_ROWS + (rows >= TABS_FROM) + table + notices + spare:
                 trend_rows = height
                 break
     return Plan(essentials=False, panel=panel, trend_rows=trend_rows, notices=notices)

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from enum import StrEnum
 
+from console.asked import Ask
 from console.board import Board
 from console.formatting import UNICODE, Glyphs, seconds
+from console.lookups import NOTHING, Lookups
+from console.places import FIRST
 from console.spans import Role
 from engine_patch.tier import OFF, TierName, TierShape
 
@@ -51,6 +54,10 @@ class Scene:
             ``behind_ms`` and ``missed`` (ticks) say how far it is behind.
         readonly: why nothing may be changed; "" if it may.
         engines: all engines of the control plane, in order.
+        place: the screen that is open.
+        looked: what was read beside the stream.
+        asks: what was asked for and is not confirmed yet.
+        past: set while a moment of the past is shown: how it is named.
     """
 
     board: Board
@@ -63,6 +70,10 @@ class Scene:
     missed: int = 0
     readonly: str = ""
     engines: tuple[str, ...] = ()
+    place: str = FIRST
+    looked: Lookups = NOTHING
+    asks: tuple[Ask, ...] = ()
+    past: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from console.app import Console, Options
 from console.clock import Clock
-from console.messages import HistoryArrived, LinkChanged, StatusArrived
+from console.messages import (
+    EvidenceArrived,
+    HistoryArrived,
+    LinkChanged,
+    LookedUp,
+    StatusArrived,
+)
+from console.places import Need
 from console.scene import Link, LinkState
 from controlplane.client import ControlPlaneClient
 from controlplane.messages import About, EngineStatus
@@ -18,6 +25,7 @@ from engine_patch.contract import Mode, OffKind
 from store.observations import PluginStatus, RankTier, Source
 from store.policies import Stance
 from store.records import Outcome, Reason, Tick, Verdict
+from tests.console_fleet_story import looked
 from tests.console_story import (
     DEEP,
     ENGINE,
@@ -64,6 +72,14 @@ class ToldConsole(Console):
     def start_feed(self, engine_id: str) -> None:
         """Nobody is asked."""
 
+    def start_asker(self) -> None:
+        """Nobody is asked."""
+
+    async def read_evidence(self, engine_id: str, seq: int) -> None:
+        """The story knows its own observations."""
+        told = [one for one in story() if one.observation.seq == seq]
+        self.post_message(EvidenceArrived(engine_id, seq, told[0] if told else None))
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -81,6 +97,7 @@ class Picture:
     engines: Callable[[], Sequence[EngineStatus]] = lambda: (status(),)
     link: Link = field(default_factory=lambda: Link(LinkState.LIVE))
     keys: tuple[str, ...] = ()
+    looked: Callable[[], dict[Need, object]] = dict
     now_ms: int = NOW_MS
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -106,6 +123,8 @@ async def opened(picture: Picture) -> AsyncIterator[tuple[ToldConsole, Pilot[Non
         app.post_message(StatusArrived(about(), tuple(picture.engines())))
         app.post_message(LinkChanged(picture.link))
         app.post_message(HistoryArrived(ENGINE, tuple(picture.ticks()), tuple(past()), ()))
+        for need, value in picture.looked().items():
+            app.post_message(LookedUp(need, ENGINE, value))
         await pilot.pause()
         for key in picture.keys:
             if key.startswith("text:"):
@@ -113,6 +132,7 @@ async def opened(picture: Picture) -> AsyncIterator[tuple[ToldConsole, Pilot[Non
             else:
                 await pilot.press(key)
             await pilot.pause()
+        await pilot.pause()
         yield app, pilot
 
 
@@ -309,5 +329,67 @@ PICTURES: tuple[Picture, ...] = (
     Picture("palette", "`ctrl+p`: everything that is possible now", keys=("ctrl+p",)),
     Picture("palette-ascii", keys=("ctrl+p",), options={"ascii": True}),
     Picture("readonly", "`--readonly`", options={"readonly": True}, keys=("m",)),
+)
+SIZES = ((60, 16), (80, 24), (120, 40))
+PLACE_KEYS = {
+    "fleet": ("1",),
+    "decisions": ("3", "down"),
+    "tiers": ("4",),
+    "kv": ("5",),
+    "audit": ("6",),
+}
+SHOWN = {
+    "fleet": "`1`: every engine in a row",
+    "decisions": "`3`: decisions, explained",
+    "tiers": "`4`: tiers and thresholds",
+    "kv": "`5`: KV slots",
+    "audit": "`6`: the audit",
+}
+
+
+def _frame_pictures() -> tuple[Picture, ...]:
+    """Every screen of the frame at every size, in ASCII and without colour."""
+    made: list[Picture] = []
+    for name, keys in PLACE_KEYS.items():
+        for columns, rows in SIZES:
+            words = SHOWN[name] if (columns, rows) == (80, 24) else ""
+            known = Picture(
+                f"{name}-{columns}x{rows}", words, size=(columns, rows), keys=keys, looked=looked
+            )
+            made.append(known)
+        made += [
+            Picture(
+                f"{name}-{option.replace('_', '-')}",
+                keys=keys,
+                looked=looked,
+                options={option: True},
+            )
+            for option in ("ascii", "no_color")
+        ]
+    return tuple(made)
+
+
+TWENTY = ("down", "down", "down", "backspace", "backspace", "text:20")
+PICTURES = (
+    *PICTURES,
+    *_frame_pictures(),
+    Picture("fleet-groups", "`g`: under their groups", keys=("1", "g"), looked=looked),
+    Picture("fleet-160x20", size=(160, 20), keys=("1", "down"), looked=looked),
+    Picture("fleet-filter", keys=("1", "slash", "text:alarm"), looked=looked),
+    Picture("fleet-unread", keys=("1",)),
+    Picture("decisions-unread", keys=("3",), ticks=lambda: ()),
+    Picture("tiers-unread", keys=("4",)),
+    Picture("tiers-context", keys=("4", "c"), looked=looked),
+    Picture("kv-unpatched", keys=("5",), ticks=_unpatched, engines=_unpatched_engine),
+    Picture("kv-stale", keys=("5",), ticks=_gone),
+    Picture("stances-dialog", "`A`: automation of all engines", keys=("1", "A"), looked=looked),
+    Picture(
+        "thresholds-dialog", "`t`: editing thresholds", keys=("4", "t", *TWENTY), looked=looked
+    ),
+    Picture("thresholds-dialog-60x16", size=(60, 16), keys=("4", "t"), looked=looked),
+    Picture("rollback-dialog", keys=("4", "b"), size=(80, 40), looked=looked),
+    Picture("pin-dialog", "`i`: pinning a tier", keys=("4", "i"), looked=looked),
+    Picture("help-tiers", keys=("4", "question_mark"), size=(80, 60), looked=looked),
+    Picture("live-high-contrast", options={"theme": "specdeck-contrast"}),
 )
 BY_NAME = {picture.name: picture for picture in PICTURES}

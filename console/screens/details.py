@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from textwrap import wrap
 
 from console.events import Logged
-from console.formatting import clean
-from console.log import details
+from console.evidence import explained, page
 from console.scene import Scene
 from console.screens.reader import Reader
-from console.spans import BLANK, Line, Role, Span, line
+from console.spans import Line
 
 
 class Details(Reader):
-    """Why a change was asked for, and what became of it."""
+    """Why a change was asked for, what became of it, what would have to change."""
 
     heading = "Why"
 
     def __init__(self, scene: Scene, entry: Logged) -> None:
         super().__init__(scene)
-        self._entry = entry
+        self.entry = entry
 
     def lines(self, scene: Scene, cells: int) -> Sequence[Line]:
         """The entry as labelled rows."""
-        rows: list[Line] = [BLANK]
-        for label, text in details(scene, self._entry):
-            parts = wrap(clean(text), max(cells - 12, 10)) or [""]
-            rows += [
-                line(Span(f" {label if row == 0 else '':<9} ", Role.LABEL), part)
-                for row, part in enumerate(parts)
-            ]
-        return (*rows, BLANK)
+        return page(explained(scene, self.entry), cells)

@@ -7,7 +7,7 @@ server's own reason, so that it can be corrected.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -18,6 +18,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
+from console.asked import Ask
 from console.formatting import ASCII, clean, plain_ascii
 from console.scene import Scene
 from console.widgets.choice import Choice
@@ -51,11 +52,18 @@ class Dialog(ModalScreen[bool]):
         self._said: tuple[str, str, str] | None = None
         self._answer = ""
         self._sending = False
+        self.asked: tuple[Ask, ...] = ()
+        """What was asked for, once it was."""
 
     @property
     def scene(self) -> Scene:
         """The scene now: an end that is shown moves while the dialog is open."""
         return self._present()
+
+    @property
+    def subject(self) -> str:
+        """What it acts on, in the frame."""
+        return self.scene.board.name or self.engine_id
 
     def fields(self) -> list[tuple[str, Widget]]:
         """The labelled fields, in order."""
@@ -81,6 +89,14 @@ class Dialog(ModalScreen[bool]):
         """Make the call; raises ``ControlPlaneError`` when it is refused."""
         raise NotImplementedError
 
+    def asks(self) -> tuple[Ask, ...]:
+        """What the engine must confirm after ``send``; nothing by default."""
+        return ()
+
+    def ask(self, words: str, **wanted: Any) -> Ask:
+        """One thing that this dialog's engine must confirm."""
+        return Ask(self.engine_id, words, self.scene.now_ms, **wanted)
+
     def compose(self) -> ComposeResult:
         """The dialog's frame."""
         with Vertical(id="dialog", classes="-ascii" if self.scene.glyphs.ascii else ""):
@@ -99,9 +115,8 @@ class Dialog(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """Name the engine in the frame and show what the untouched fields would do."""
-        name = self.scene.board.name or self.engine_id
         # As content, not as a string: a string's brackets would be read as markup.
-        title = Content(self.shown(f"{self.heading} {name}"))
+        title = Content(self.shown(f"{self.heading} {self.subject}"))
         self.query_one("#dialog").border_title = title
         self.preview()
         self.set_interval(1.0, self.preview)
@@ -175,6 +190,7 @@ class Dialog(ModalScreen[bool]):
 
     @work
     async def _send(self) -> None:
+        self.asked = self.asks()
         try:
             await self.send()
         except ControlPlaneError as refusal:

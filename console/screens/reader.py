@@ -64,6 +64,11 @@ class Reader(ModalScreen[None]):
         frame.border_subtitle = "esc back"
         self.query_one(Page).show(self.scene)
 
+    def show(self, scene: Scene) -> None:
+        """The same page, by what is known now."""
+        self.scene = scene
+        self.query_one(Page).show(scene)
+
     def action_leave(self) -> None:
         """Back to the live screen."""
         self.dismiss(None)

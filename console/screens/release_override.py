@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from textual.widget import Widget
 
+from console.asked import Ask
 from console.override import release_effect, sent
 from console.scene import Scene
 from console.screens.dialog import Dialog
@@ -45,6 +46,10 @@ class ReleaseOverride(Dialog):
     def sends(self) -> str:
         """The DELETE as it goes out."""
         return sent("DELETE", self.engine_id, "override", self.request())
+
+    def asks(self) -> tuple[Ask, ...]:
+        """The end of the override."""
+        return (self.ask("release of the override", released=True),)
 
     async def send(self) -> None:
         """Release the override."""

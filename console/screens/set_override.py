@@ -8,13 +8,16 @@ from pydantic import ValidationError
 from textual.widget import Widget
 from textual.widgets import Input
 
-from console.override import effect, sent
+from console.asked import Ask
+from console.formatting import length
+from console.override import effect, mode_words, sent
 from console.scene import Scene
 from console.screens.dialog import Dialog, Incomplete
 from controlplane.client import ControlPlaneClient
 from controlplane.durations import parse_duration
 from controlplane.messages import OverrideRequest
 from engine_patch.contract import Mode
+from engine_patch.tier import TierName
 from store.records import Guards
 
 DEFAULT_LENGTH = "10m"
@@ -62,6 +65,14 @@ class SetOverride(Dialog):
             Incomplete: with what is wrong.
         """
         mode = Mode(self.value("mode"))
+        return self.made(mode, self.value("tier") or None if mode is Mode.ON else None, reason)
+
+    def made(self, mode: Mode, tier: TierName | None, reason: str) -> OverrideRequest:
+        """The request for ``mode`` and ``tier`` with what else is filled in.
+
+        Raises:
+            Incomplete: with what is wrong.
+        """
         try:
             length_s = parse_duration(self.value("length"))
         except ValueError as error:
@@ -71,7 +82,7 @@ class SetOverride(Dialog):
         try:
             return OverrideRequest(
                 mode=mode,
-                tier=self.value("tier") or None if mode is Mode.ON else None,
+                tier=tier,
                 length_s=length_s,
                 author=self.author,
                 reason=reason,
@@ -82,8 +93,12 @@ class SetOverride(Dialog):
 
     def effect(self) -> tuple[str, ...]:
         """What every rank will run, and until when."""
-        self.query_one("#row-tier").display = self.value("mode") == Mode.ON.value
+        self.show_tier()
         return effect(self.request(self._reason() or "to be written"), self.scene, self._max_s)
+
+    def show_tier(self) -> None:
+        """The tier counts for ``on`` alone."""
+        self.query_one("#row-tier").display = self.value("mode") == Mode.ON.value
 
     def _reason(self) -> str:
         return self.value("reason").strip()
@@ -93,6 +108,12 @@ class SetOverride(Dialog):
         if not self._reason():
             raise Incomplete("write a reason: it is stored with the override and shown to all")
         return sent("PUT", self.engine_id, "override", self.request(self._reason()))
+
+    def asks(self) -> tuple[Ask, ...]:
+        """Every rank running it."""
+        request = self.request(self._reason())
+        words = f"override {mode_words(request.mode, request.tier)} for {length(request.length_s)}"
+        return (self.ask(words, mode=request.mode, tier=request.tier),)
 
     async def send(self) -> None:
         """Set the override."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from textual.widget import Widget
 
+from console.asked import Ask
 from console.override import sent, stance_effect
 from console.scene import Scene
 from console.screens.dialog import Dialog
@@ -45,6 +46,11 @@ class SetStance(Dialog):
     def sends(self) -> str:
         """The PUT as it goes out."""
         return sent("PUT", self.engine_id, "stance", self.request())
+
+    def asks(self) -> tuple[Ask, ...]:
+        """A tick under that stance."""
+        stance = self.request().stance
+        return (self.ask(f"automation {stance}", stance=stance),)
 
     async def send(self) -> None:
         """Set the stance."""

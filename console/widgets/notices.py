@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from console.header import notices
 from console.scene import Scene
@@ -11,8 +11,21 @@ from console.widgets.scene_view import SceneView
 
 
 class Notices(SceneView):
-    """As many rows as there are notices, three at most."""
+    """As many rows as there are notices, three at most.
+
+    Args:
+        lines: what is drawn in so many cells.
+    """
+
+    def __init__(
+        self,
+        lines: Callable[[Scene, int], Sequence[Line]] = notices,
+        *,
+        id: str | None = None,  # noqa: A002  (Textual's own name)
+    ) -> None:
+        super().__init__(id=id)
+        self._notice_lines = lines
 
     def draw(self, scene: Scene) -> Sequence[Line]:
         """The notices, worst first."""
-        return notices(scene, self.size.width)
+        return self._notice_lines(scene, self.size.width)
