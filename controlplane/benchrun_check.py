@@ -12,7 +12,9 @@ from controlplane.runner import Runner
 from store.observations import EngineFacts, Gap
 
 LOOKS = 3
-"""Polls that must see an idle engine before it is measured."""
+"""Polls in a row that must see an idle engine before it is measured."""
+MOST_LOOKS = 14
+"""Polls until it is refused: an engine that has just lost its last caller takes a moment."""
 LOOK_S = 0.15
 ANSWER_S = 5.0
 
@@ -78,8 +80,8 @@ async def _check_prompts(request: BenchRequest, read_files: bool) -> None:
 
 
 async def _check_idle(runner: Runner, request: BenchRequest) -> None:
-    seq = 0
-    for _ in range(LOOKS):
+    seq, idle, busy = 0, 0, 0
+    for _ in range(MOST_LOOKS):
         runner.wake()
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -95,12 +97,13 @@ async def _check_idle(runner: Runner, request: BenchRequest) -> None:
                 409, "not_reached", f"engine {runner.engine_id} does not answer: {seen.message}"
             )
         there = (seen.concurrency or 0) + (seen.queued or 0) + (seen.prefilling or 0)
-        if there and not request.allow_traffic:
-            raise ProblemError(
-                409,
-                "traffic",
-                f"engine {runner.engine_id} serves {there} requests now; a benchmark would slow "
-                "them down and they would spoil it: take the traffic away, or say allow_traffic "
-                "(--allow-traffic)",
-            )
+        idle, busy = (0, there) if there else (idle + 1, busy)
+        if idle >= LOOKS or request.allow_traffic:
+            return
         await asyncio.sleep(LOOK_S)
+    raise ProblemError(
+        409,
+        "traffic",
+        f"engine {runner.engine_id} serves {busy} requests now; a benchmark would slow them down "
+        "and they would spoil it: take the traffic away, or say allow_traffic (--allow-traffic)",
+    )
