@@ -11,6 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
 
+from console.app import Console, Options
 from console.bench_board import BenchBoard, judged, listed, moved, turned
 from console.bench_plot import Spot, spots
 from console.board import Board, apply, with_status
@@ -177,3 +178,15 @@ async def test_a_benchmark_is_started_watched_and_cancelled_from_the_screen(
             await shown(pilot, lambda: "cancelled by op1" in frame(app))
             assert screen.board.running is None
             assert await client.override(LIVE_ENGINE) is None
+
+
+async def test_it_is_one_of_the_consoles_screens(engine: EmbeddedEngine, tmp_path: Path) -> None:
+    async with control_plane(settings_of(tmp_path, engine.url)) as running:
+        app = Console(running.client(), Options(engine_id=LIVE_ENGINE, author="op1"))
+        async with app.run_test(size=(100, 30)) as pilot:
+            await shown(pilot, lambda: app.board is not None and app.board.sample is not None)
+            await pilot.press("7")
+            await shown(pilot, lambda: "No benchmark of this engine" in frame(app))
+            assert isinstance(app.screen, Bench)
+            await pilot.press("escape")
+            await shown(pilot, lambda: not isinstance(app.screen, Bench))
