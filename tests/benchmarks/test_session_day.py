@@ -1,10 +1,15 @@
-"""A day at two ticks a second: the file's size, and how long it takes to use it."""
+"""A day at two ticks a second: the file's size, and how long it takes to use it.
+
+Times of the computations are processor seconds, of the grid per core: they do not depend on what
+else the machine does.  Wall times are kept beside them.
+"""
 
 from __future__ import annotations
 
 import json
 import platform
 import random
+import resource
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.replay_player import Tape
-from controlplane.sessions_inputs import CHECKPOINT_STEPS, dump_state
+from controlplane.sessions_inputs import CHECKPOINT_STEPS, Intake, dump_state
 from controlplane.whatif_answer import answer, subject_of, with_policy
 from controlplane.whatif_estimate import LoadModel
 from controlplane.whatif_grid import parse_axis, search
@@ -22,6 +27,7 @@ from controlplane.whatif_policy import edited
 from engine_patch.contract import OffKind
 from engine_patch.embedded.table import load
 from engine_patch.tier import OFF, Boundary
+from store.db import Store
 from store.policies import HysteresisPolicy
 from store.records import CommandOutcome, ControlInput, InputKind, OutcomeKind, RawScrape
 from store.session_reader import SessionFile
@@ -159,13 +165,13 @@ def test_a_day_fits_in_60_mb_opens_and_seeks_at_once(day: Path) -> None:
 
 
 def test_what_if_over_a_day_takes_less_than_ten_seconds(day: Path) -> None:
-    begun = time.monotonic()
+    begun, used = time.monotonic(), time.process_time()
     with SessionFile.open(day) as session:
         subject = subject_of(session)
     policy = edited(subject.config.policy.policy, ["boundaries.0.up_at=24"])
     found = answer(subject, with_policy(subject.config, policy), LoadModel.RECORDED)
-    took = time.monotonic() - begun
-    _keep(what_if_s=took)
+    took = time.process_time() - used
+    _keep(what_if_s=took, what_if_wall_s=time.monotonic() - begun)
     assert found.samples == DAY
     assert found.what_if.estimate.tok_s is not None
     assert took < 10
@@ -180,8 +186,25 @@ def test_a_grid_of_200_points_takes_less_than_six_minutes_on_two_cores(day: Path
         parse_axis("min_dwell_s=1,2,5,10,20"),
     ]
     begun = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     found = search([day], base, axes, workers=2)
-    took = time.monotonic() - begun
-    _keep(grid_200_s=took)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    took = (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 2
+    _keep(grid_200_s=took, grid_200_wall_s=time.monotonic() - begun)
     assert found.points == 200
     assert took < 360
+
+
+def test_recording_takes_less_than_a_hundredth_of_the_time(tmp_path: Path) -> None:
+    ticks = busy_day(2000)
+    script, intake = Script(), Intake("h200-0")
+    script.see(30)
+    with Store.open(tmp_path / "s.db") as store:
+        used = time.process_time()
+        for tick in ticks:
+            seen = tick.observation
+            intake.stepped(seen.seq, seen.at_utc_ms, script.state)
+            store.write([tick, *intake.take()]).result()
+        each = (time.process_time() - used) / len(ticks)
+    _keep(recording_ms_per_tick=each * 1000, recording_share_at_2_hz=each * 2)
+    assert each * 2 < 0.01
