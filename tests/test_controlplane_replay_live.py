@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest, StanceRequest
 from controlplane.replay_verify import verify
 from engine_patch.contract import Mode
+from store import sqlite
 from store.db import Store
 from store.policies import Stance
 from store.session_export import Range, export
@@ -87,3 +90,37 @@ async def _live(running: Running, engine: EmbeddedEngine, round_: int) -> None:
         off = asked.model_copy(update={"mode": Mode.OFF, "tier": None})
         await runner.desk.set_override(off, "op1")
         await until(lambda: tier("off"), 10)
+
+
+async def test_what_cannot_be_recorded_is_a_hole_and_control_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_MS", 100)
+    with embedded_engine() as engine:
+        settings = settings_of(tmp_path, engine.url, engine={"policy": POLICY, "poll_s": 0.05})
+        async with control_plane(settings) as running:
+            runner = running.service.runner(ENGINE)
+            await until(lambda: runner.counts.polls > 10)
+            with closing(sqlite3.connect(settings.database_location)) as other:
+                other.execute("BEGIN IMMEDIATE")  # as a full disk: nothing can be written
+                engine.load(BUSY)
+                await until(lambda: bool(runner.troubles()), 10)
+                tick = runner.status().tick
+                assert tick is not None
+                assert "store_failed" in {alarm.code for alarm in tick.alarms}
+                # The engine is switched all the same.
+                await until(lambda: engine.state()["mode"] == "off", 10)
+                other.rollback()
+            await until(lambda: not runner.troubles(), 10)
+            polls = runner.counts.polls
+            await until(lambda: runner.counts.polls > polls + 20)
+            engine.unload()
+        with Store.open(settings.database_location, read_only=True) as store:
+            export(store, Range(ENGINE, "holed"), tmp_path / "holed.specdeck")
+    with SessionFile.open(tmp_path / "holed.specdeck") as session:
+        found = verify(session)
+        assert found.differences == ()
+        assert found.verified >= 20
+        seqs = [tick.observation.seq for tick in session.ticks()]
+    assert len(seqs) < seqs[-1] - seqs[0] + 1
+    assert sum(span.ticks for span in found.not_verifiable) <= 3
