@@ -1,4 +1,4 @@
-"""The calls of ``ControlPlaneClient`` for policy versions and stops of many engines."""
+"""The calls of ``ControlPlaneClient`` for policy versions, stops of many engines, the audit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from controlplane.messages import PolicyRequest, RollbackRequest, StopAnswer, StopRequest
+from store.audit_chain import AuditCheck
 from store.policies import PolicyConfig
+from store.records import AuditEntry
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Item = TypeVar("_Item")
@@ -48,6 +50,21 @@ class PolicyCalls:
     async def resume(self, request: StopRequest) -> list[StopAnswer]:
         """Let it act again where ``pause`` stopped it."""
         return self._read_list(StopAnswer, await self._request("POST", "/v1/resume", body=request))
+
+    async def check_audit(self, expect: str = "") -> AuditCheck:
+        """Whether the audit's hash chain is whole.
+
+        Args:
+            expect: a head noted earlier, or its beginning.
+        """
+        query = {"expect": expect} if expect else None
+        answer = await self._request("GET", "/v1/audit/check", query=query, timeout_s=60.0)
+        return self._read(AuditCheck, answer)
+
+    async def audit_page(self, limit: int, before_id: int | None = None) -> list[AuditEntry]:
+        """Audit rows, newest first; older than ``before_id`` to page."""
+        query = {"limit": limit} | ({} if before_id is None else {"before_id": before_id})
+        return self._read_list(AuditEntry, await self._request("GET", "/v1/audit", query=query))
 
     async def _request(
         self,

@@ -16,6 +16,7 @@ from controlplane.messages import (
 from controlplane.problems import declared
 from controlplane.security import Caller, operator, reader
 from controlplane.service import Service
+from store.audit_chain import AuditCheck
 from store.records import AuditEntry, Decision, EngineSwitch, Tick
 
 ROW_ID_MAX = 2**63 - 1
@@ -151,3 +152,14 @@ def list_audit(
 ) -> list[AuditEntry]:
     """Who changed what, newest first."""
     return service.store.audit(before_id=before_id, limit=limit)
+
+
+@router.get("/audit/check", tags=["audit"])
+def check_audit(
+    service: TheService,
+    expect: Annotated[
+        str, Query(max_length=64, description="A head noted earlier, or its beginning.")
+    ] = "",
+) -> AuditCheck:
+    """Whether the audit's hash chain is whole, and its newest hash."""
+    return service.store.check_audit(expect)

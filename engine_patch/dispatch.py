@@ -32,15 +32,21 @@ URL_VARIABLE = "SPECDECK_URL"
 PROBE_TIMEOUT_S = 0.5
 
 _SUMMARIES = {
+    "audit": "who changed what, and proof that nobody changed the record",
     "bench": "measure up to where speculation pays, and use the result",
     "compare": "compare two recorded sessions at the same load",
     "console": "watch and steer engines on a live screen",
     "demo": "an embedded engine, traffic, control plane and console in one go",
+    "doctor": "explain an engine in plain words: what it can do, what is wrong",
     "engine": "check whether the plugin fits the SGLang installed here",
     "override": "set, extend or release an operator's override",
+    "pause": "stop automation on many engines",
+    "pin": "hold one tier while an evaluation runs",
+    "policy": "show, change and take back an engine's policy",
     "record": "name, export and import recordings; record a server",
     "replay": "replay a recording, or verify it",
     "report": "a recording as one HTML page",
+    "resume": "let automation act again after pause",
     "serve": "run the control plane",
     "status": "print what the control plane sees",
     "what-if": "what would another policy have done?",

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
 from store import document_reads, tick_reads
+from store.audit_chain import AuditCheck, check
 from store.errors import StoreClosed, StoreError, StoreUnwritable
 from store.lock import WriterLock
 from store.pen import Record
@@ -269,6 +270,15 @@ class Store:
         _positive(limit)
         with self._reading() as connection:
             return document_reads.audit(connection, before_id, limit)
+
+    def check_audit(self, expected: str = "") -> AuditCheck:
+        """Follow the audit's hash chain from its first row.
+
+        Args:
+            expected: a head noted earlier, or its beginning; "" for none.
+        """
+        with self._reading() as connection:
+            return check(document_reads.audit_from_start(connection), expected)
 
     def markers(self, engine_id: str) -> list[Marker]:
         """An engine's markers, in the order of the observations they stand at."""

@@ -6,6 +6,7 @@ missing would change what the control plane does.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -118,6 +119,19 @@ def audit(connection: Connection, before_id: int | None, limit: int) -> list[Aud
     if before_id is not None:
         query = query.where(col(AuditRow.id) < before_id)
     return [AuditEntry(**row._mapping) for row in connection.execute(query)]
+
+
+def audit_from_start(connection: Connection) -> Iterator[AuditEntry]:
+    """Every row, oldest first, read a thousand at a time."""
+    last = -1
+    while True:
+        query = select(AuditRow).where(col(AuditRow.id) > last).order_by(col(AuditRow.id))
+        rows = connection.execute(query.limit(1000)).fetchall()
+        for row in rows:
+            yield AuditEntry(**row._mapping)
+        if not rows:
+            return
+        last = rows[-1].id
 
 
 def markers(connection: Connection, engine_id: str) -> list[Marker]:

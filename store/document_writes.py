@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, insert, update
 from sqlmodel import SQLModel, col, select
 
+from store.audit_chain import START, link
 from store.documents import document, record
 from store.errors import StoreRefused
 from store.policies import PolicyConfig
@@ -57,6 +58,15 @@ def save_engine(connection: Connection, engine: EngineRecord) -> None:
     if changed.rowcount == 0:
         values = {"engine_id": engine.engine_id, "added_utc_ms": engine.added_utc_ms, "body": body}
         connection.execute(insert(EngineRow), values)
+
+
+def save_audit(connection: Connection, entry: AuditEntry) -> AuditEntry:
+    """Append to the audit; returns the entry with its id and its hash."""
+    newest = select(AuditRow.hash).order_by(col(AuditRow.id).desc()).limit(1)
+    digest = link(connection.execute(newest).scalar() or START, entry)
+    values = entry.model_dump(exclude={"id", "hash"})
+    row_id = add_row(connection, AuditRow, **values, hash=digest)
+    return entry.model_copy(update={"id": row_id, "hash": digest})
 
 
 def save_policy(connection: Connection, policy: PolicyConfig) -> None:
@@ -201,7 +211,7 @@ def add_note(connection: Connection, note: AuditEntry | Marker | BenchmarkPoint 
         raise StoreRefused(f"{kind} {note.id} is stored already and never changes: add a new one")
     match note:
         case AuditEntry():
-            return add_row(connection, AuditRow, **note.model_dump(exclude={"id"}))
+            return save_audit(connection, note).id
         case Marker():
             return add_row(
                 connection,

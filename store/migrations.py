@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from store.audit_chain import START, link
 from store.errors import StoreForeign, StoreNewer, StoreOlder
+from store.records import AuditEntry
 
 APPLICATION_ID = 0x73706463
 """``PRAGMA application_id`` of our files: "spdc"."""
@@ -34,6 +36,9 @@ class Migration:
     since: str
     apply: Callable[[sqlite3.Connection], None]
 
+
+_AUDIT_NEVER_CHANGED = """CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
+        BEGIN SELECT RAISE(ABORT, 'audit rows are never changed'); END"""
 
 # Ids are AUTOINCREMENT so that none is ever used twice, even after the newest row was removed: an
 # SSE client resumes by a tick's id.
@@ -111,8 +116,7 @@ _FIRST_TABLES = (
         action TEXT NOT NULL,
         target TEXT NOT NULL,
         detail TEXT NOT NULL)""",
-    """CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
-        BEGIN SELECT RAISE(ABORT, 'audit rows are never changed'); END""",
+    _AUDIT_NEVER_CHANGED,
     """CREATE TRIGGER audit_is_never_deleted BEFORE DELETE ON audit
         BEGIN SELECT RAISE(ABORT, 'audit rows are never deleted'); END""",
     # INSERT OR REPLACE removes a row without firing the delete trigger, and an id in the past would
@@ -173,10 +177,26 @@ def _policy_rules(connection: sqlite3.Connection) -> None:
     """Policy versions name the rules they run under; policies have a goodput kind."""
 
 
+def _audit_chain(connection: sqlite3.Connection) -> None:
+    """Each audit row carries a hash over itself and the row before; rows that are there get one."""
+    connection.execute("ALTER TABLE audit ADD COLUMN hash TEXT NOT NULL DEFAULT ''")
+    connection.execute("DROP TRIGGER audit_is_never_changed")
+    before = START
+    rows = connection.execute(
+        "SELECT id, at_utc_ms, actor, action, target, detail FROM audit ORDER BY id"
+    ).fetchall()
+    for row in rows:
+        names = ("id", "at_utc_ms", "actor", "action", "target", "detail")
+        before = link(before, AuditEntry(**dict(zip(names, row, strict=True))))
+        connection.execute("UPDATE audit SET hash = ? WHERE id = ?", (before, row[0]))
+    connection.execute(_AUDIT_NEVER_CHANGED)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(since="0.1.0", apply=_first_tables),
     Migration(since="0.1.0", apply=_inputs),
     Migration(since="0.1.0", apply=_policy_rules),
+    Migration(since="0.1.0", apply=_audit_chain),
 )
 
 

@@ -11,6 +11,7 @@ from sqlmodel import select
 from store.document_writes import (
     add_note,
     add_row,
+    save_audit,
     save_decision,
     save_engine,
     save_override,
@@ -118,6 +119,8 @@ class Pen:
             case PolicyConfig():
                 save_policy(connection, given)
                 return given
+            case AuditEntry() if not given.id:
+                return save_audit(connection, given)
             case Decision():
                 row_id = save_decision(connection, given)
             case EngineSwitch():

@@ -289,7 +289,11 @@ class EngineRecord(Frozen):
 
 
 class AuditEntry(Frozen):
-    """One act of a person or of the service.  Never deleted."""
+    """One act of a person or of the service.  Never deleted.
+
+    Args:
+        hash: covers this row and the one before (``store.audit_chain``); filled in by the store.
+    """
 
     id: int = 0
     at_utc_ms: int
@@ -297,6 +301,7 @@ class AuditEntry(Frozen):
     action: str
     target: str
     detail: str = ""
+    hash: str = ""
 
 
 class RawScrape(Frozen):

@@ -155,6 +155,7 @@ class AuditRow(SQLModel, table=True):
     action: str
     target: str
     detail: str
+    hash: str = ""
 
 
 class MarkerRow(SQLModel, table=True):

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from engine_patch.contract import Mode
 from engine_patch.tier import Boundary, Thresholds, TierShape
 from store.observations import KvNumbers, RankTier, Sample, Source
-from store.policies import FixedPolicy, HysteresisPolicy, PolicyConfig, Stance
+from store.policies import FixedPolicy, GoodputPolicy, HysteresisPolicy, PolicyConfig, Stance
 from store.records import (
     AuditEntry,
     BenchmarkPoint,
@@ -126,6 +126,12 @@ _SPECIAL: dict[Any, st.SearchStrategy[Any]] = {
         _THRESHOLDS,
         st.floats(0, 3600),
         st.floats(0.1, 1),
+    ),
+    GoodputPolicy: st.builds(
+        GoodputPolicy,
+        tiers=st.just(TIERS),
+        gain=st.floats(0, 1, exclude_min=True),
+        tpot_ms=st.none() | st.floats(0, 1000, exclude_min=True),
     ),
     Override: st.builds(
         lambda mode, length, **values: Override(

@@ -28,9 +28,9 @@ def raw(tmp_path: Path) -> Iterator[sqlite3.Connection]:
         ("DELETE FROM audit WHERE id = 2", "never deleted"),
         ("UPDATE audit SET actor = 'somebody else' WHERE id = 2", "never changed"),
         ("UPDATE audit SET id = 9 WHERE id = 2", "never changed"),
-        ("REPLACE INTO audit VALUES (2, 2, 'x', 'x', 'x', 'x')", "only appended"),
-        ("INSERT INTO audit VALUES (0, 2, 'x', 'x', 'x', 'x')", "only appended"),
-        ("INSERT OR IGNORE INTO audit VALUES (3, 2, 'x', 'x', 'x', 'x')", "only appended"),
+        ("REPLACE INTO audit VALUES (2, 2, 'x', 'x', 'x', 'x', '')", "only appended"),
+        ("INSERT INTO audit VALUES (0, 2, 'x', 'x', 'x', 'x', '')", "only appended"),
+        ("INSERT OR IGNORE INTO audit VALUES (3, 2, 'x', 'x', 'x', 'x', '')", "only appended"),
     ],
 )
 def test_an_audit_row_cannot_be_touched(raw: sqlite3.Connection, statement: str, why: str) -> None:
@@ -45,5 +45,5 @@ def test_an_audit_row_can_be_appended(raw: sqlite3.Connection) -> None:
     raw.execute(
         "INSERT INTO audit (at_utc_ms, actor, action, target, detail) VALUES (1,'','','','')"
     )
-    raw.execute("INSERT INTO audit VALUES (10, 2, 'x', 'x', 'x', 'x')")
+    raw.execute("INSERT INTO audit VALUES (10, 2, 'x', 'x', 'x', 'x', '')")
     assert [row[0] for row in raw.execute("SELECT id FROM audit")] == [1, 2, 3, 4, 10]

@@ -76,7 +76,8 @@ def test_a_record_comes_back_equal_but_for_its_id(
     assert found == written
     if "id" in kind.model_fields:
         assert written.id > 0
-        assert found == given_record.model_copy(update={"id": written.id})
+        filled = {"id": written.id} | ({"hash": written.hash} if kind is AuditEntry else {})
+        assert found == given_record.model_copy(update=filled)
     else:
         assert found == given_record
 
