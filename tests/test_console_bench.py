@@ -31,7 +31,7 @@ from tests.controlplane_rig import (
     settings_of,
     until,
 )
-from tests.frames import frame
+from tests.frames import FRAMES, frame
 
 
 @pytest.mark.parametrize("name", [picture.name for picture in PICTURES])
@@ -190,3 +190,8 @@ async def test_it_is_one_of_the_consoles_screens(engine: EmbeddedEngine, tmp_pat
             assert isinstance(app.screen, Bench)
             await pilot.press("escape")
             await shown(pilot, lambda: not isinstance(app.screen, Bench))
+
+
+async def test_the_page_of_benchmarks_shows_the_present_screen() -> None:
+    page = (FRAMES.parent / "benchmarks.md").read_text("utf-8")
+    assert f"```text\n{await taken(BY_NAME['done-80x24'])}```" in page
