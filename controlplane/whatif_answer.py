@@ -310,4 +310,7 @@ def _cannot_know(
         yield "requests were retracted; under another tier they might not have been"
     if subject.moments.gaps:
         yield f"{subject.moments.gaps} polls failed; nothing is known of that time"
-    yield "a change of tier is taken to cost nothing and to be obeyed at the next sample"
+    yield (
+        "a change of tier is taken to cost nothing and to be obeyed at the next sample; whether "
+        "one would have been taken back for bringing too little is not asked"
+    )

@@ -73,9 +73,8 @@ def policy_text(policy: Policy, comment: str) -> str:
     """
     lines = [f"# {line}" for line in comment.splitlines()]
     lines += [
-        "# In the control plane's settings, under [[engines]]:",
-        f'#   stance = "{Stance.SHADOW.value}"   (it then computes and records, and does not act)',
-        "#   policy = { ... }   (the table below)",
+        "# To compute and record with it, without acting:",
+        f"#   specdeck policy set ENGINE --file THIS_FILE --stance {Stance.SHADOW.value}",
         "",
         "[policy]",
     ]

@@ -92,7 +92,7 @@ def test_a_grid_finds_thresholds_and_writes_them_for_shadow(
     assert found["points"] + found["left_out"] == 8
     assert found["best"]["regret"] <= found["recorded"]["regret"] + 0.05
     assert len(found["sessions"]) == len(found["sessions_held_out"]) == 1
-    assert 'stance = "shadow"' in out.read_text()
+    assert "--stance shadow" in out.read_text()
     assert read_policy(out).model_dump(mode="json") == found["best"]["policy"]
 
 
