@@ -1,9 +1,9 @@
 """Greedy equality on a GPU with real (tiny) weights: plain server against a switching one.
 
-Compares token by token.  Where floating point ties make two servers part, the first parting must
-lie at a position whose two best log-probabilities on the plain server are closer than ``--tie``,
-and the other token must be the plain server's second choice; anything else is an error.  Against a
-server that is broken on purpose it must find errors.
+Compares token by token.  Where floating point ties make two servers part, the first parting must be
+at a token that the plain server itself rated within ``--tie`` of its choice (log-probability, among
+its eight best); anything else is an error.  Against a server that is broken on purpose it must find
+errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def ask(server: Server, ids: list[int], tokens: int) -> tuple[list[int], l
     body = {
         "input_ids": ids,
         "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True},
-        "return_logprob": True, "top_logprobs_num": 2,
+        "return_logprob": True, "top_logprobs_num": 8,
     }  # fmt: skip
     async with server.session.post(server.url + "/generate", json=body) as reply:
         answer = await reply.json()
@@ -40,12 +40,12 @@ async def ask(server: Server, ids: list[int], tokens: int) -> tuple[list[int], l
 
 
 def parting(want: list[int], tops: list[Any], got: list[int], tie: float) -> tuple[str, float]:
-    """ "same", "tie" or "error", and the plain server's gap at the first parting."""
+    """Same, tie or error, and how far the plain server rated the other token below its own."""
     for place, (a, b) in enumerate(zip(want, got, strict=True)):
         if a != b:
-            (first, _, *_), (second, token, *_) = tops[place][0], tops[place][1]
-            gap = first - second
-            return ("tie" if gap <= tie and token == b else "error"), gap
+            rated = {token: value for value, token, *_ in tops[place]}
+            gap = rated[a] - rated[b] if b in rated else float("inf")
+            return ("tie" if gap <= tie else "error"), gap
     return "same", 0.0
 
 
@@ -100,7 +100,10 @@ async def main() -> None:
                 parting(w[0], w[1], o[0], chosen.tie) for w, o in zip(want, other, strict=True)
             ]
             kinds = {kind: sum(f[0] == kind for f in found) for kind in ("same", "tie", "error")}
-            return kinds | {"largest_gap": max((f[1] for f in found), default=0.0)}
+            return kinds | {
+                "largest_gap": max((f[1] for f in found if f[1] < 1e9), default=0.0),
+                "not_among_eight": sum(f[1] > 1e9 for f in found),
+            }
 
         distinct = len({tuple(tokens) for tokens, _ in want})
         result = {

@@ -29,14 +29,27 @@ tiny() { echo --model-path "$ROOT/.gpu/tiny/target" --load-format auto --dtype b
 
 for part in "$@"; do case $part in
   equality)
+    # bf16 with and without a deliberate fault, and float32, where ties do not hide anything.
     ACC= ; export ACC
+    EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"
     PORT=30000 launch plain-tiny $(tiny); A=$SRV
-    PORT=30100 patched specdeck-tiny $(tiny) --speculative-draft-model-path "$ROOT/.gpu/tiny/eagle3" \
-      --cuda-graph-bs-decode 1 2 4 8 16 32 48; B=$SRV
-    await plain-tiny $A && await specdeck-tiny $B && timeout 200 python3 "$HERE/equality.py" \
-      --plain http://127.0.0.1:30000 --patched http://127.0.0.1:30100 --tiers "$TIERS" \
-      --tie ${TIE:-0.25} --label "$ATTN" --out "$OUT/equality-$ATTN.json"
-    stop $A; stop $B ;;
+    PORT=30100 patched specdeck-tiny $(tiny) $EQ; B=$SRV
+    FAULTS=$HERE/control PORT=30200 patched specdeck-control $(tiny) $EQ; C=$SRV; FAULTS=
+    PORT=30300 launch plain-fp32 $(tiny) --dtype float32; D=$SRV
+    PORT=30400 patched specdeck-fp32 $(tiny) $EQ --dtype float32; E=$SRV
+    compare() { timeout 150 python3 "$HERE/equality.py" --plain http://127.0.0.1:$1 --patched http://127.0.0.1:$2 \
+      --tiers "$TIERS" --tie $3 --label "$ATTN $4" --out "$OUT/equality-$ATTN-$4.json"; }
+    await plain-tiny $A && await specdeck-tiny $B && compare 30000 30100 0.25 bf16
+    await specdeck-control $C && compare 30000 30200 0.25 control
+    await plain-fp32 $D && await specdeck-fp32 $E && compare 30300 30400 0.001 fp32
+    for pid in $A $B $C $D $E; do kill -KILL -- -$pid 2>/dev/null; done; sleep 2 ;;
+  ranks)
+    export ACC=2.0 ACCEPT_POSITIONS=0.544,0.544,0.544 ACCEPT_TREE=s2:2.0
+    PORT=30100 patched specdeck-tp2 --speculative-draft-model-path "$KIT/models/llama8b-eagle3" --tp-size 2 \
+      --max-total-tokens 115000 --cuda-graph-bs-decode 1 2 4 8 16 32 64; B=$SRV
+    await specdeck-tp2 $B && timeout 200 python3 "$HERE/ranks.py" --patched http://127.0.0.1:30100 \
+      --tiers "$TIERS" --label "$ATTN tp2" --out "$OUT/ranks-$ATTN-tp2.json"
+    stop $B ;;
   speed)
     export ACC=2.0 ACCEPT_POSITIONS=${ACCEPT_POSITIONS:-0.544,0.544,0.544} ACCEPT_TREE=${ACCEPT_TREE:-s2:2.0}
     SMALL="--max-total-tokens 115000 --cuda-graph-bs-decode $SIZES"
