@@ -6,6 +6,7 @@ Exit codes: 0 the plugin fits; 1 it refuses; 2 wrong arguments; 7 SGLang is not 
 from __future__ import annotations
 
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,11 +19,12 @@ USAGE = 2
 NO_ENGINE = 7
 
 _HELP = """\
-usage: specdeck engine check [--root SGLANG_FOLDER]
+usage: specdeck engine check [--root SGLANG_FOLDER | --wheel SGLANG_WHEEL]
        specdeck engine embedded [OPTIONS]
 
 check     compare the SGLang installed here with what the plugin touches
-          (exit code 0: fits, 1: the plugin would refuse, 7: no SGLang here)
+          (exit code 0: fits, 1: the plugin would refuse, 7: no SGLang here);
+          with --root a folder, with --wheel a wheel that is not installed
 embedded  run the embedded engine, for machines without a GPU
 """
 
@@ -47,6 +49,8 @@ def run(argv: Sequence[str]) -> int:
         return check()
     if len(words) == 3 and words[1] == "--root":
         return check(Path(words[2]))
+    if len(words) == 3 and words[1] == "--wheel":
+        return check_wheel(Path(words[2]))
     sys.stderr.write(f"specdeck engine check: cannot read {' '.join(words[1:])!r}\n{_HELP}")
     return USAGE
 
@@ -64,7 +68,25 @@ def check(root: Path | None = None) -> int:
             "or install one with: pip install 'specdeck[engine]'\n"
         )
         return NO_ENGINE
-    verdict = hooks.check(folder, version=None if root is None else "at the given folder")
+    return _say(hooks.check(folder, version=None if root is None else hooks.version_of(folder)))
+
+
+def check_wheel(wheel: Path) -> int:
+    """Print the verdict on a wheel of SGLang, which is read and not installed."""
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            there = any(name.startswith("sglang/") for name in file.namelist())
+    except (OSError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"specdeck engine check: cannot read the wheel {wheel}: {error}\n")
+        return USAGE
+    if not there:
+        sys.stderr.write(f"specdeck engine check: {wheel} holds no sglang\n")
+        return NO_ENGINE
+    folder = zipfile.Path(wheel, "sglang/")
+    return _say(hooks.check(folder, version=hooks.version_of(folder)))
+
+
+def _say(verdict: hooks.Verdict) -> int:
     if not verdict.fits:
         sys.stdout.write(f"{verdict.sentence(version())}\n")
         for mismatch in verdict.mismatches:

@@ -11,6 +11,8 @@ Standard library only.
 
 from __future__ import annotations
 
+import re
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata, util
@@ -21,8 +23,12 @@ from engine_patch.touches import TABLE, Kind, Place, Touch
 
 __all__ = ["TABLE", "Kind", "Place", "Touch", "Verdict", "check"]
 
+KNOWN = ("0.5.17", "0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+"""SGLang versions that the plugin was written for; others are refused, whatever their attributes.
+0.5.18 computes wrong lengths in one of its own backends."""
 TESTED = ("0.5.23",)
 """SGLang versions on which the engine suite runs."""
+_RELEASE = re.compile(r"(\d+\.\d+\.\d+)(\.post\d+)?(\+.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +87,40 @@ def engine_version() -> str:
         return "unknown"
 
 
+def known(version: str) -> bool:
+    """Whether the plugin was written for a version; a post-release counts as its release."""
+    release = _RELEASE.fullmatch(version)
+    return release is not None and release[1] in KNOWN
+
+
+def version_of(root: Path | zipfile.Path) -> str:
+    """The version that an ``sglang`` folder states, "unknown" if it states none."""
+    for name in ("_version.py", "version.py"):
+        try:
+            text = (root / name).read_text(encoding="utf-8")
+        except (OSError, KeyError):
+            continue
+        stated = re.search(r"^__version__ = .*?['\"]([^'\"]+)['\"]$", text, re.MULTILINE)
+        if stated is not None:
+            return stated[1]
+    return "unknown"
+
+
 def check(
-    root: Path, *, version: str | None = None, table: Sequence[Touch] | None = None
+    root: Path | zipfile.Path, *, version: str | None = None, table: Sequence[Touch] | None = None
 ) -> Verdict:
-    """Compare SGLang's source below ``root`` (the ``sglang`` folder) with the table."""
+    """Compare SGLang's source below ``root`` (the ``sglang`` folder) with the table.
+
+    Args:
+        root: a folder, or one inside a wheel.
+        version: of that SGLang, None for the installed one.
+        table: None for the whole table, which also asks for a known version.
+    """
+    version = engine_version() if version is None else version
     sources: dict[str, Source | None] = {}
     mismatches: dict[str, None] = {}
+    if table is None and not known(version):
+        mismatches[f"version {version} is none of {', '.join(KNOWN)}"] = None
 
     def problem(touch: Touch) -> str:
         if touch.module not in sources:
@@ -104,7 +138,7 @@ def check(
                 continue
         if found:
             mismatches[found] = None
-    return Verdict(engine_version() if version is None else version, tuple(mismatches))
+    return Verdict(version, tuple(mismatches))
 
 
 def _problem(source: Source, touch: Touch) -> str:

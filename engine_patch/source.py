@@ -6,6 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import ast
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,15 +26,15 @@ class Source:
     """Names defined by one source file."""
 
     @classmethod
-    def read(cls, root: Path, module: str) -> Self | None:
+    def read(cls, root: Path | zipfile.Path, module: str) -> Self | None:
         """Read a module of the package at ``root``; None if it is gone or no Python."""
-        parts = module.split(".")[1:]
-        file = root.joinpath(*parts).with_suffix(".py")
+        *folders, name = module.split(".")[1:]
+        file = root.joinpath(*folders, f"{name}.py")
         if not file.is_file():
-            file = root.joinpath(*parts, "__init__.py")
+            file = root.joinpath(*folders, name, "__init__.py")
         try:
             return cls(ast.parse(file.read_bytes()))
-        except (OSError, SyntaxError, ValueError):
+        except (OSError, KeyError, SyntaxError, ValueError):
             return None
 
     def __init__(self, tree: ast.Module) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from engine_patch import check, hooks
+from engine_patch.touches import Kind, Touch
 
 
 @pytest.fixture
@@ -30,8 +32,56 @@ def test_an_sglang_that_fits_is_said_to_fit(
     stranger: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hooks, "TABLE", ())
+    monkeypatch.setattr(hooks, "TESTED", ("0.5.23",))
+    (stranger / "_version.py").write_text("__version__ = version = '0.5.22'\n")
     assert check.run(["check", "--root", str(stranger)]) == check.FITS
     assert "untested" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "__version__ = '0.5.24'\n", "__version__ = '0.5.18'\n"])
+def test_a_version_that_is_not_known_is_refused_by_its_number(
+    text: str,
+    stranger: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hooks, "TABLE", ())
+    (stranger / "_version.py").write_text(text)
+    assert check.run(["check", "--root", str(stranger)]) == check.REFUSES
+    assert "is none of 0.5.17, 0.5.19" in capsys.readouterr().out
+
+
+def test_a_wheel_is_checked_without_installing_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "sglang.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("sglang/_version.py", "__version__ = version = '0.5.21.post1'\n")
+        file.writestr("sglang/srt/thing.py", "def go(batch): ...\n")
+        file.writestr("sglang/srt/more/__init__.py", "app = 1\n")
+    there = [
+        Touch("sglang.srt.thing", "go", Kind.FUNCTION, "use", ("batch",)),
+        Touch("sglang.srt.more", "app", Kind.MODULE_NAME, "use"),
+    ]
+    monkeypatch.setattr(hooks, "TABLE", there)
+    assert check.run(["check", "--wheel", str(wheel)]) == check.FITS
+    assert "fits SGLang 0.5.21.post1" in capsys.readouterr().out
+    gone = Touch("sglang.srt.gone", "go", Kind.FUNCTION, "use")
+    monkeypatch.setattr(hooks, "TABLE", [*there, gone])
+    assert check.run(["check", "--wheel", str(wheel)]) == check.REFUSES
+    assert "no module sglang.srt.gone" in capsys.readouterr().out
+
+
+def test_what_is_no_wheel_of_sglang_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text.whl").write_text("no wheel")
+    assert check.run(["check", "--wheel", str(tmp_path / "text.whl")]) == check.USAGE
+    assert check.run(["check", "--wheel", str(tmp_path / "gone.whl")]) == check.USAGE
+    with zipfile.ZipFile(tmp_path / "other.whl", "w") as file:
+        file.writestr("other/__init__.py", "")
+    assert check.run(["check", "--wheel", str(tmp_path / "other.whl")]) == check.NO_ENGINE
+    assert "holds no sglang" in capsys.readouterr().err
 
 
 def test_without_sglang_it_says_how_to_get_one(

@@ -135,11 +135,11 @@ def test_a_list_of_tiers_that_cannot_be_read_is_refused_with_the_variable(
     assert "for example 'off,s1k1d2,s3k1d4'" in sentence
 
 
-def test_a_version_nobody_tested_is_taken_if_its_attributes_fit(
+def test_a_known_version_that_the_suite_does_not_run_on_is_taken_if_its_attributes_fit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hooks, "engine_root", lambda: Path("/"))
-    monkeypatch.setattr(hooks, "check", lambda _: Verdict("0.5.99"))
+    monkeypatch.setattr(hooks, "check", lambda _: Verdict("0.5.20"))
     monkeypatch.delenv(adapter_launch.TIERS_VARIABLE, raising=False)
     assert plugin.refusal() == ""
 
