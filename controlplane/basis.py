@@ -45,7 +45,9 @@ class Basis:
 
 def make_basis(config: ControllerConfig) -> Basis:
     policy = config.policy
-    plan = make_plan(policy.policy, config.facts, config.costs, rules=policy.rules)
+    plan = make_plan(
+        policy.policy, config.facts, config.costs, rules=policy.rules, delegate=policy.delegate
+    )
     read_only = read_only_text(config.facts, read_only=config.read_only)
     warnings = plan.warnings
     if (

@@ -24,6 +24,8 @@ SIGMAS = 3.0
 """Standard errors that count as noise."""
 SCALING = 0.05
 """Noise added by comparing with half or twice the batch."""
+EARLIER_MS = 120_000
+"""How long what an earlier run of a tier measured stays a yardstick."""
 WAIT_MS = 180_000
 """A change that could not be judged in this time is not judged."""
 PREFILL_MORE = 1.5
@@ -176,6 +178,7 @@ class Watch:
         probe_debt: tokens that trials decoded and the hourly budget has not covered yet.
         probe_cost: tokens of the present or last trial.
         accept: the accept length that ``meters`` were measured at; None if none was told.
+        earlier: tier, meters and time of tiers that ran before this one.
     """
 
     tier: str = ""
@@ -192,6 +195,19 @@ class Watch:
     probe_debt: float = 0.0
     probe_cost: float = 0.0
     accept: float | None = None
+    earlier: tuple[tuple[str, tuple[Meter, ...], int], ...] = ()
+
+    def before(self, tier: str, now_ms: int) -> tuple[Meter, ...]:
+        """What ``tier`` did until now: its present run, or the one before if that has just begun.
+
+        An engine that flips back and forth within seconds measures nothing in between.
+        """
+        if self.tier == tier and any(one.usable(BEFORE_MS) for one in self.meters):
+            return self.meters
+        for name, meters, at in self.earlier:
+            if name == tier and now_ms - at <= EARLIER_MS:
+                return meters
+        return self.meters if self.tier == tier else ()
 
     def used(self, now_ms: int) -> int:
         """Changes within the last hour."""
@@ -224,8 +240,11 @@ def measured(watch: Watch, seen: Seen) -> tuple[Watch, int]:
     """Take a sample in; returns the decode tokens since the last one, 0 if they cannot be told."""
     tier = seen.tier or ""
     meters, trial, decoded = watch.meters, watch.trial, 0
-    accept = watch.accept
+    accept, earlier = watch.accept, watch.earlier
     if tier != watch.tier:
+        if any(one.usable(BEFORE_MS) for one in meters):
+            others = tuple(one for one in earlier if one[0] != watch.tier)
+            earlier = (*others[-3:], (watch.tier, meters, seen.now_ms))
         meters, accept = (), seen.accept
         if trial is not None and tier not in ("", trial.from_tier):
             trial = replace(trial, ran_ms=seen.now_ms) if tier == trial.to_tier else None
@@ -238,7 +257,9 @@ def measured(watch: Watch, seen: Seen) -> tuple[Watch, int]:
         if busy and tier and not settling and seen.misses == watch.misses:
             if _moved(accept, seen.accept):
                 # Other text, other speed: what was measured before is no yardstick for it.
-                meters, accept = (() if accept else meters), seen.accept
+                if accept is not None:
+                    meters, earlier = (), ()
+                accept = seen.accept
             meters = _added(meters, watch, seen, decoded)
     return (
         Watch(
@@ -256,6 +277,7 @@ def measured(watch: Watch, seen: Seen) -> tuple[Watch, int]:
             watch.probe_debt,
             watch.probe_cost,
             accept,
+            earlier,
         ),
         decoded,
     )

@@ -26,7 +26,14 @@ from store.errors import StoreError, StoreRefused
 from store.policies import RULES, PolicyConfig, Stance
 from store.records import AuditEntry, Override
 
-POLICY_PARTS = ("policy", "command_timeout_s", "retries", "lease_s", "stale_after_s")
+POLICY_PARTS = (
+    "policy",
+    "command_timeout_s",
+    "retries",
+    "lease_s",
+    "stale_after_s",
+    "delegate",
+)
 """What a rollback takes over from an earlier version."""
 
 
@@ -178,6 +185,7 @@ class Desk:
                 "reason": request.reason,
                 "rules": RULES,
                 "paused_from": present.paused_from if request.stance is None else None,
+                "delegate": present.delegate if request.delegate is None else request.delegate,
             }
             detail = f"version {present.version + 1}, {stance}: {request.reason}".rstrip(": ")
             return await self._version(

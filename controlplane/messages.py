@@ -163,11 +163,13 @@ class PolicyRequest(Frozen):
 
     Args:
         stance: None keeps the present one.
+        delegate: whether the engine applies the thresholds itself; None keeps it as it is.
         if_version: the version this was made for; refused if another one is in force meanwhile.
     """
 
     policy: Policy
     stance: Stance | None = None
+    delegate: bool | None = None
     author: str = Field(min_length=1, max_length=200)
     reason: str = Field(default="", max_length=500)
     if_version: int | None = Field(default=None, ge=1)

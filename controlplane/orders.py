@@ -102,6 +102,9 @@ def needs_order(
         return False
     if obedience.asked is None or not obedience.asked.asks(target):
         return True
+    if target.thresholds not in (None, obedience.asked.thresholds):
+        # What the engine would do when it is left alone has changed.
+        return True
     waited = now_ms - obedience.sent_ms
     if waited < rules.timeout_ms:
         return False
@@ -126,6 +129,7 @@ def sent(
     command = Command(
         mode=target.mode,
         tier=target.tier,
+        thresholds=target.thresholds,
         lease_s=lease / 1000,
         epoch=epoch,
         generation=generation,

@@ -11,8 +11,9 @@ from typing import Final
 
 from controlplane.off_note import OffWorth, off_note
 from controlplane.step_table import StepTable, step_table
+from engine_patch.contract import TierInfo
 from engine_patch.costs import StepCost
-from engine_patch.tier import OFF, Boundary, TierShape
+from engine_patch.tier import OFF, Boundary, Thresholds, TierShape
 from store.observations import EngineFacts
 from store.policies import FixedPolicy, GoodputPolicy, HysteresisPolicy, Policy
 
@@ -49,6 +50,21 @@ class Goodput:
 
 
 @dataclass(frozen=True, slots=True)
+class Delegation:
+    """What letting the engine apply the thresholds adds.
+
+    Args:
+        every_ms: least time between two moves of a boundary by evidence.
+        most: largest factor of such moves together.
+        up_most: by boundary, the largest ``up_at`` the engine takes; None for no limit.
+    """
+
+    every_ms: int
+    most: float
+    up_most: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the policy may do on this engine.
 
@@ -67,6 +83,8 @@ class Plan:
         judging: None under older rules.
         goodput: None unless that is the policy.
         table: step times of this setup.
+        thresholds: what the engine applies when it is left alone; None if it cannot be told any.
+        delegation: None unless the engine applies them all the time.
     """
 
     fixed: bool
@@ -95,6 +113,8 @@ class Plan:
     judging: Judging | None = None
     goodput: Goodput | None = None
     table: StepTable | None = None
+    thresholds: Thresholds | None = None
+    delegation: Delegation | None = None
 
     def say(self, tier: str | None) -> str:
         """A tier's name for people: where ``off`` is slower than plain it is not called off."""
@@ -120,6 +140,7 @@ def make_plan(
     costs: tuple[StepCost, ...] = (),
     *,
     rules: int = 1,
+    delegate: bool = False,
 ) -> Plan:
     """Narrow ``policy`` to the tiers that were built and that automation may pick.
 
@@ -129,7 +150,7 @@ def make_plan(
 
     Args:
         costs: the step-cost table of this setup.
-        rules: ``PolicyConfig.rules``.
+        rules, delegate: ``PolicyConfig.rules`` and ``PolicyConfig.delegate``.
     """
     note = off_note(facts)
     warnings: list[str] = []
@@ -165,6 +186,16 @@ def make_plan(
     }
     if goodput is None:
         bounds = _within_batch(keep, bounds, largest, warnings)
+    thresholds, delegation = None, None
+    if isinstance(policy, HysteresisPolicy) and rules > 1 and len(keep) > 1 and built:
+        up_most = tuple(_up_most(built[tier]) for tier in keep[:-1])
+        thresholds = _thresholds(policy, keep, bounds, up_most)
+        if delegate and thresholds is not None:
+            lacking_auto = no_auto(facts)
+            if lacking_auto:
+                warnings.append(f"thresholds are applied from here: {lacking_auto}")
+            else:
+                delegation = Delegation(_ms(policy.adjust_every_s), policy.adjust_most, up_most)
     page = facts.identity.page_size if facts.identity else 1
     return Plan(
         fixed=fixed,
@@ -196,7 +227,45 @@ def make_plan(
         judging=None if fixed or rules < 2 else _judging(careful),
         goodput=goodput,
         table=table,
+        thresholds=thresholds,
+        delegation=delegation,
     )
+
+
+def no_auto(facts: EngineFacts) -> str:
+    """Why this engine cannot apply thresholds by itself, "" if it can."""
+    named = {one.name: one for one in facts.capabilities}
+    one = named.get("auto") or named.get("switching")
+    if one is None:
+        return "the engine does not say that it can apply them"
+    return "" if one.available else one.reason or "the engine cannot apply them"
+
+
+def _up_most(tier: TierInfo) -> int | None:
+    return None if tier.max_batch is None else tier.max_batch + 1
+
+
+def _thresholds(
+    policy: HysteresisPolicy,
+    keep: list[str],
+    bounds: list[Boundary],
+    up_most: tuple[int | None, ...],
+) -> Thresholds | None:
+    """What the engine is told to apply when it is left alone; None if it would not take them."""
+    taken: list[Boundary] = []
+    for bound, most in zip(bounds, up_most, strict=True):
+        up_at = bound.up_at if most is None else min(bound.up_at, most)
+        taken.append(Boundary(up_at=up_at, down_at=min(bound.down_at, up_at - 1)))
+    try:
+        return Thresholds(
+            tiers=tuple(keep),
+            boundaries=tuple(taken),
+            min_accept_length={
+                tier: floor for tier, floor in policy.min_accept_length.items() if tier in keep
+            },
+        )
+    except ValueError:
+        return None
 
 
 def _judging(policy: HysteresisPolicy | GoodputPolicy) -> Judging:

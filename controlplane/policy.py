@@ -78,4 +78,5 @@ def carried_over(old: Plan, new: Plan, state: PolicyState) -> PolicyState:
         text=state.text,
         watch=None if watch is None else replace(watch, trial=None),
         learned=state.learned if new.goodput is not None else (),
+        moved=state.moved if new.up_at == old.up_at and new.tiers == old.tiers else None,
     )

@@ -125,6 +125,10 @@ def set_policy(
         Path | None, typer.Option(help="TOML or JSON file with a whole policy; - reads JSON.")
     ] = None,
     stance: Annotated[Stance | None, typer.Option(help="active, shadow or paused.")] = None,
+    delegate: Annotated[
+        bool | None,
+        typer.Option(help="The engine applies the thresholds itself and is supervised."),
+    ] = None,
     reason: Reason = "",
     author: Author = "",
     if_version: IfVersion = None,
@@ -134,8 +138,8 @@ def set_policy(
     as_json: Json = False,
 ) -> None:
     """Make a new version: some numbers changed, another kind, or a whole policy from a file."""
-    if not change and kind is None and file is None and stance is None:
-        say("nothing to set: give KEY=VALUE, --kind, --file or --stance")
+    if not change and all(one is None for one in (kind, file, stance, delegate)):
+        say("nothing to set: give KEY=VALUE, --kind, --file, --stance or --delegate")
         raise typer.Exit(USAGE)
     whole = None if file is None else _from_file(file)
 
@@ -144,6 +148,7 @@ def set_policy(
         request = PolicyRequest(
             policy=changed_policy(whole or present.policy, kind, change or ()),
             stance=stance,
+            delegate=delegate,
             author=author or login(),
             reason=reason,
             if_version=present.version if if_version is None else if_version,

@@ -156,7 +156,8 @@ def noted(
     trial = None
     if view.acting and reason not in UNJUDGED and view.confirmed == was:
         settle = judging.cold_ms if view.cold and busier is False else judging.settle_ms
-        trial = Trial(was, now, busier, view.now_ms, settle, watch.meters)
+        before = watch.before(was, view.now_ms)
+        trial = Trial(was, now, busier, view.now_ms, settle, before)
     return replace(
         watch,
         trial=trial,

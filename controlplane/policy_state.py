@@ -94,6 +94,20 @@ class Learned:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """How far the boundaries have been moved from the policy's.
+
+    Args:
+        factors, votes: by boundary; a vote counts up for "too low", down for "too high".
+        moved_ms: when one was last moved.
+    """
+
+    factors: tuple[float, ...] = ()
+    votes: tuple[int, ...] = ()
+    moved_ms: int = NEVER
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyState:
     """What a policy remembers.  Indices count the plan's tiers from quiet to busy.
 
@@ -114,6 +128,8 @@ class PolicyState:
         watch: decode speed and changes; None under older rules.
         learned: accept lengths that the goodput policy has measured.
         ahead_ms: since when another tier has been ahead, in the goodput policy.
+        moved: how far evidence moved the thresholds that the engine applies; None if it applies
+            none for us.
     """
 
     want: int = NEVER
@@ -137,6 +153,7 @@ class PolicyState:
     watch: Watch | None = None
     learned: tuple[Learned, ...] = ()
     ahead_ms: int = NEVER
+    moved: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,14 @@ def version_text(config: PolicyConfig) -> str:
     lines = [version_line(config), thresholds_line(config.policy)]
     shown = config.policy.model_dump(mode="json") | {
         name: getattr(config, name)
-        for name in ("command_timeout_s", "retries", "lease_s", "stale_after_s", "rules")
+        for name in (
+            "command_timeout_s",
+            "retries",
+            "lease_s",
+            "stale_after_s",
+            "delegate",
+            "rules",
+        )
     }
     width = max(len(name) for name in shown)
     lines += [
@@ -64,8 +71,12 @@ def version_text(config: PolicyConfig) -> str:
 
 def changes_between(old: PolicyConfig, new: PolicyConfig) -> list[str]:
     """``up_hold_s 2.0 -> 4.0`` for every number that differs."""
-    before = old.policy.model_dump(mode="json") | {"stance": old.stance.value}
-    after = new.policy.model_dump(mode="json") | {"stance": new.stance.value}
+
+    def told(config: PolicyConfig) -> dict[str, Any]:
+        beside = {"stance": config.stance.value, "delegate": config.delegate}
+        return config.policy.model_dump(mode="json") | beside
+
+    before, after = told(old), told(new)
     return [
         f"{name} {json.dumps(before.get(name))} -> {json.dumps(after.get(name))}"
         for name in dict.fromkeys([*before, *after])

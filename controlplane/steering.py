@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from controlplane.clauses import guard_clauses, phrase
+from controlplane.delegation import explain_delegated, supervise, thresholds_of
 from controlplane.explanation import Explanation
 from controlplane.granted import Granted
 from controlplane.guards import guard_tier
@@ -116,11 +117,16 @@ def decide_now(
         return policy, Decided()
     view = _view(situation, load, adopt=adopt)
     before = policy.want
-    policy, choice = decide(plan, policy, view)
+    delegated = plan.delegation is not None and situation.automatic
+    if delegated:
+        policy, choice = supervise(plan, policy, view)
+    else:
+        policy, choice = decide(plan, policy, view)
     moved = choice.changed or choice.came_from < 0
+    moved |= delegated and not policy.text
     if not (explain_all or moved):
         return policy, Decided(choice, view)
-    told = explain(plan, policy, view, choice)
+    told = (explain_delegated if delegated else explain)(plan, policy, view, choice)
     if moved:
         policy = replace(policy, text=told.text, clauses=told.clauses)
     shadow = None
@@ -208,6 +214,9 @@ def target_of(situation: Situation, policy: PolicyState, decided: Decided) -> Ta
     plan = situation.plan
     tier = plan.tiers[policy.want]
     mode, name = for_tier(tier)
+    thresholds = thresholds_of(plan, policy.moved)
+    if plan.delegation is not None and policy.reason is Reason.DELEGATED:
+        mode, name = Mode.AUTO, None
     reason, text, clauses = policy.reason, policy.text, policy.clauses
     if situation.cause is not None:
         reason, text = situation.cause[0], f"{situation.cause[1]}: {plan.say(tier)} again"
@@ -222,6 +231,7 @@ def target_of(situation: Situation, policy: PolicyState, decided: Decided) -> Ta
         author=AUTO,
         lease_ms=situation.lease_ms,
         clauses=clauses,
+        thresholds=thresholds,
     )
 
 

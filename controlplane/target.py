@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine_patch.contract import Mode
-from engine_patch.tier import OFF
+from engine_patch.tier import OFF, Thresholds
 from store.observations import Sample
 from store.records import Clause, Reason
 
@@ -22,6 +22,8 @@ class Target:
         exact: the lease must end when ``lease_ms`` says (an override), else it is renewed.
         key: identity of the order behind it: the override's id and creation, or None.
         settled: nothing more needs to be sent (the end of an override is near).
+        thresholds: what the engine applies in mode ``auto``, now or when the lease ends; None keeps
+            those it has.
     """
 
     mode: Mode
@@ -36,10 +38,13 @@ class Target:
     exact: bool = False
     key: tuple[int, int] | None = None
     settled: bool = False
+    thresholds: Thresholds | None = None
 
     def asks(self, other: Target) -> bool:
         """Whether both ask the engine for the same thing in the same order's name."""
-        return (self.mode, self.tier, self.key) == (other.mode, other.tier, other.key)
+        if (self.mode, self.tier, self.key) != (other.mode, other.tier, other.key):
+            return False
+        return self.mode is not Mode.AUTO or self.thresholds == other.thresholds
 
 
 def for_tier(tier: str) -> tuple[Mode, str | None]:
@@ -51,7 +56,8 @@ def obeyed(target: Target, sample: Sample) -> bool:
     """Whether every observed rank does what ``target`` asks; ``desired`` is no proof."""
     match target.mode:
         case Mode.AUTO:
-            return sample.mode is Mode.AUTO
+            wanted = target.thresholds
+            return sample.mode is Mode.AUTO and wanted in (None, sample.thresholds)
         case Mode.OFF:
             return sample.engine_tier == OFF
         case Mode.ON:

@@ -89,6 +89,9 @@ class HysteresisPolicy(Careful):
         down_hold_s: seconds it must stay at or below ``down_at`` before coming back.
         min_accept_length: floor per speculating tier in tokens per verify step; below it for
             ``accept_hold_s`` the policy goes one tier busier.
+        adjust_every_s: seconds between two moves of a boundary by evidence, while the engine
+            applies the thresholds (``PolicyConfig.delegate``).
+        adjust_most: factor by which a boundary may be moved from this policy's at most.
     """
 
     kind: Literal["hysteresis"] = "hysteresis"
@@ -97,6 +100,8 @@ class HysteresisPolicy(Careful):
     down_hold_s: float = Field(default=4.0, ge=0, le=3600)
     min_accept_length: dict[TierName, float] = Field(default_factory=dict)
     accept_hold_s: float = Field(default=10.0, ge=0, le=3600)
+    adjust_every_s: float = Field(default=600.0, ge=1, le=86400)
+    adjust_most: float = Field(default=2.0, ge=1, le=16)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -175,6 +180,8 @@ class PolicyConfig(Frozen):
         rules: the controller's rules this version runs under, so that an older recording replays
             under its own.  1: holds, dwell, floors, guards.  2: also a switch budget, a cooldown, a
             probe budget, and a change that made things worse is taken back.
+        delegate: the engine applies the thresholds itself, in mode ``auto``, where it can; the
+            control plane supervises (from rules 2 on).
         paused_from: the stance before a stop of many engines; None if none paused this one.
     """
 
@@ -191,3 +198,4 @@ class PolicyConfig(Frozen):
     stale_after_s: float = Field(default=2.0, gt=0, le=600)
     rules: int = Field(default=1, ge=1, le=RULES)
     paused_from: Stance | None = None
+    delegate: bool = False

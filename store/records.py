@@ -45,6 +45,7 @@ class Reason(StrEnum):
     BUDGET = "budget"
     COOLDOWN = "cooldown"
     GOODPUT = "goodput"
+    DELEGATED = "delegated"
 
 
 class Op(StrEnum):

@@ -35,6 +35,7 @@ class Bench:
         off: OffKind = OffKind.PLAIN_PATH,
         accept_length: float = 2.0,
         kv_slots: int = 861_668,
+        delegate: bool = False,
     ) -> None:
         self.engine_config = EngineConfig(
             table=load(table),
@@ -59,6 +60,7 @@ class Bench:
             author="test",
             created_utc_ms=UTC,
             rules=RULES,
+            delegate=delegate,
         )
         self.config = ControllerConfig(
             policy=version, facts=facts, holder=HOLDER, costs=state.costs
@@ -115,8 +117,16 @@ class Bench:
         over = self.front.lease_ended(self.engine.now_ms)
         if over is not None:
             self.front, command = over
-            if command is not None:
+            if command is not None and not self.faults.lie:
                 self.engine.command(command)
+
+    def alone(self, seconds: float, clients: int) -> None:
+        """The same without a control plane: nobody polls, nobody commands."""
+        poll, self.poll = self.poll, lambda: self.ticks[-1]  # type: ignore[method-assign]
+        try:
+            self.run(seconds, clients)
+        finally:
+            self.poll = poll  # type: ignore[method-assign]
 
     def poll(self) -> Tick:
         self.seq += 1
@@ -132,6 +142,7 @@ class Bench:
             body = SpeculationCommand(
                 mode=command.mode,
                 tier=command.tier,
+                thresholds=command.thresholds,
                 lease_s=command.lease_s,
                 on_lease_end=command.on_lease_end,
                 holder=HOLDER,

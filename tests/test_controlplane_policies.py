@@ -122,6 +122,22 @@ async def test_history_is_paged(running: Running) -> None:
     assert [one["version"] for one in page] == [3, 2]
 
 
+async def test_thresholds_are_handed_to_the_engine_and_taken_back(running: Running) -> None:
+    async with running.client() as client:
+        made = await client.set_policy(ENGINE, asked(delegate=True))
+        assert made.delegate
+
+        def mode() -> str:
+            tick = running.service.runner(ENGINE).status().tick
+            return str(getattr(tick.observation, "mode", "")) if tick else ""
+
+        await until(lambda: mode() == "auto")
+        kept = await client.set_policy(ENGINE, asked(reason="same"))
+        assert kept.delegate
+        await client.roll_back(ENGINE, RollbackRequest(author="carol"))
+        await until(lambda: mode() == "on")
+
+
 async def test_a_stop_of_all_engines_rests_automation_and_resume_restores_each_stance(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
