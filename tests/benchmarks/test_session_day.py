@@ -137,7 +137,7 @@ def _input(seq: int, kind: InputKind, body: str) -> ControlInput:
 def _keep(**found: float) -> None:
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     known |= {"date": datetime.now(UTC).date().isoformat(), "python": platform.python_version()}
-    known |= {key: round(value, 3) for key, value in found.items()}
+    known |= {key: round(value, 5) for key, value in found.items()}
     RESULTS.write_text(json.dumps(known, indent=1) + "\n")
     print(found)
 
