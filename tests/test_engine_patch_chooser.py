@@ -223,3 +223,25 @@ def test_a_load_within_the_band_never_switches(batches: list[int]) -> None:
     made = auto()
     run(made, batches)
     assert made.switches == 0
+
+
+def test_auto_waits_for_free_slots_before_it_moves_to_a_tier_that_needs_more() -> None:
+    made = auto(reserve_follows=True)
+    assert run(made, [70] * 20)[-1] == "off"
+    free = 10
+    # Five requests need 5 x (8 - 2) more slots than off holds.
+    said = [made.next_tier(5, free_slots=lambda: free) for _ in range(20)]
+    assert set(said) == {"off"}
+    free = 30
+    assert made.next_tier(5, free_slots=lambda: free) == "s3k1d4"
+
+
+def test_free_slots_are_not_asked_for_where_nothing_more_is_needed() -> None:
+    made = auto(reserve_follows=True)
+
+    def never() -> int:
+        raise AssertionError("asked")
+
+    assert [made.next_tier(70, free_slots=never) for _ in range(20)][-1] == "off"
+    follows_not = auto()
+    assert [follows_not.next_tier(5, free_slots=never) for _ in range(3)][-1] == "s3k1d4"

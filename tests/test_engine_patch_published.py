@@ -11,6 +11,7 @@ from engine_patch.contract import (
     SwitchReason,
     Versions,
 )
+from engine_patch.costs import StepCost
 from engine_patch.front import Front
 from engine_patch.published import Rank, RankFacts, RankLive
 
@@ -103,3 +104,28 @@ def test_what_was_asked_comes_from_the_front_and_what_runs_from_the_ranks() -> N
 def test_only_ranks_that_stopped_deciding_are_faults() -> None:
     ranks = [_rank(0, 0), _rank(0, 1, fault="the policy failed")]
     assert published.faults(ranks) == {"DP 0 TP 1": "the policy failed"}
+
+
+def _cost(samples: int, mean: float, tokens: float | None = 4.0, bucket: int = 4) -> StepCost:
+    return StepCost(
+        tier="off",
+        bucket=bucket,
+        samples=samples,
+        mean_ms=mean,
+        var_ms2=1.0,
+        tokens_per_step=tokens,
+    )
+
+
+def test_step_times_of_replicas_are_put_together_by_their_samples() -> None:
+    (cell,) = published.merged([[_cost(1, 10.0, 2.0)], [_cost(3, 14.0, 4.0)], []])
+    assert (cell.samples, cell.mean_ms, cell.tokens_per_step) == (4, 13.0, 3.5)
+    # Spread within the replicas, and between their means.
+    assert cell.var_ms2 == 1.0 + 0.25 * 0.75 * 16
+
+
+def test_cells_that_one_replica_alone_has_are_kept_in_order() -> None:
+    table = published.merged([[_cost(5, 9.0, bucket=8)], [_cost(5, 7.0, None, bucket=2)]])
+    assert [(cell.bucket, cell.mean_ms) for cell in table] == [(2, 7.0), (8, 9.0)]
+    (cell,) = published.merged([[_cost(1, 1.0, None)], [_cost(1, 1.0, 3.0)]])
+    assert cell.tokens_per_step == 3.0
