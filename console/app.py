@@ -25,8 +25,9 @@ from console.asked import Ask
 from console.asking import Asker
 from console.board import Board, apply, seeded, with_status
 from console.clock import Clock
-from console.feed import Feed
+from console.feed import HISTORY_DECISIONS, Feed
 from console.formatting import ASCII, UNICODE
+from console.links import Moment, written
 from console.lookups import Looked, Lookups
 from console.messages import (
     EngineWanted,
@@ -43,6 +44,7 @@ from console.options import Options
 from console.places import BY_ID, FIRST, PLACES, Entry, Need
 from console.scene import Link, Scene, override_left_s
 from console.screens.details import Details
+from console.screens.export import Export, What
 from console.screens.help import Help
 from console.screens.place import Place
 from console.theme import DARK, THEMES
@@ -53,6 +55,8 @@ from controlplane.messages import About, EngineStatus, Fleet
 from store.observations import Sample
 from store.records import Decision
 
+MOMENT_TICKS = 300
+"""Ticks read up to a moment of the past: what the trends show."""
 EXPIRY_BELL_S = 30.0
 EVIDENCE_KEPT = 64
 """Observations whose ticks are kept at hand."""
@@ -108,8 +112,15 @@ class Console(Acting):
         self.set_interval(1.0, self.redraw)
         self.follow(self.options.engine_id or "")
         self.start_asker()
+        self.call_later(self._begin)
+
+    async def _begin(self) -> None:
+        """The wanted screen and moment."""
         if self.options.place != FIRST:
-            self.call_later(self.action_place, self.options.place)
+            await self.action_place(self.options.place)
+        if self.options.moment is not None and self.board is not None:
+            reading = self.show_moment(self.board.engine_id, self.options.moment)
+            self.run_worker(reading, group="moment", exclusive=True)
 
     # Engines and screens.
 
@@ -384,6 +395,75 @@ class Console(Acting):
             self.bell()
 
     # Actions that change nothing outside.
+
+    def action_copy(self) -> None:
+        """Copy what is selected, as text."""
+        place = self.place
+        text = place.copied() if isinstance(place, Place) else None
+        if not text:
+            self.say("nothing is selected: the mouse copies any text with ctrl+c", severe=True)
+            return
+        self.copy_to_clipboard(text)
+        self.say(f"copied {len(text.splitlines())} lines, if this terminal allows it (OSC 52)")
+
+    def action_link(self) -> None:
+        """Copy a link to this moment."""
+        board = self.board if self._frozen is None else self._frozen.board
+        place = self.place
+        if board is None or not isinstance(place, Place):
+            return
+        seq, at_ms = place.moment(), None
+        if seq is None and board.tick is not None:
+            seq = board.tick.observation.seq
+        if board.tick is not None and seq == board.tick.observation.seq:
+            at_ms = board.tick.observation.at_utc_ms
+        for entry in board.log:
+            if isinstance(entry.event, Decision) and entry.event.seq == seq:
+                at_ms = entry.event.at_utc_ms
+        moment = Moment(self.client.url, board.engine_id, seq, self.current_mode)
+        self.copy_to_clipboard(written(moment, at_ms))
+        self.say(f"copied: specdeck open '{written(moment, at_ms)}'")
+
+    def action_export(self) -> None:
+        """Ask where to export what is on the screen."""
+        place = self.place
+        what = What(place.exports()) if isinstance(place, Place) else What.TICKS
+        dialog = Export(self.client, self.shown, self.options.author, what)
+
+        def closed(acted: bool | None) -> None:
+            if acted:
+                self.say(f"written: {dialog.written}")
+
+        self.push_screen(dialog, closed)
+
+    def shown(self) -> Scene:
+        """The scene that is on the screen: the frozen one while it is held."""
+        return self.scene() if self._frozen is None else replace(self._frozen, frozen=True)
+
+    async def show_moment(self, engine_id: str, seq: int) -> None:
+        """Hold the picture at observation ``seq``."""
+        try:
+            ticks = await self.client.moment(engine_id, seq, MOMENT_TICKS)
+            decisions = await self.client.decisions(engine_id, HISTORY_DECISIONS)
+            switches = await self.client.switches(engine_id, HISTORY_DECISIONS)
+        except ControlPlaneError as error:
+            self.say(f"this moment cannot be read: {error}", severe=True)
+            return
+        if not ticks or ticks[-1].observation.seq != seq:
+            self.say(f"observation {seq} is not stored any more: this is the present", severe=True)
+            return
+        at_ms = ticks[-1].observation.at_utc_ms
+        board = seeded(
+            self.blank_board(engine_id),
+            ticks,
+            [one for one in decisions if one.at_utc_ms <= at_ms],
+            [one for one in switches if one.seen_utc_ms <= at_ms],
+        )
+        past = f"observation {seq}"
+        self._frozen = replace(self.scene(), board=board, now_ms=at_ms, past=past)
+        if isinstance(self.place, Place):
+            self.place.point_to(seq)
+        self.redraw()
 
     def action_freeze(self) -> None:
         """Hold the picture, not the loop; a second time lets it go on."""

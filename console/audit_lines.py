@@ -33,7 +33,8 @@ def heading(scene: Scene, size: int, words: str, shown: int) -> tuple[Line, ...]
         note = f'filter "{words}" {scene.glyphs.dot} {note}'
     role = Role.LABEL
     if looked.trouble:
-        note, role = f"not read: {looked.trouble}", Role.WARNING
+        room = max(size - 14, 8)
+        note, role = cut(f"not read: {looked.trouble}", room, scene.glyphs), Role.WARNING
     title = (Span("audit", Role.TITLE),)
     wide = size >= 78
     actor, action = (ACTOR, ACTION) if wide else (SHORT_ACTOR, SHORT_ACTION)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from console.events import Log, logged, with_decision, with_switch
 from console.trend import nice_top
 from controlplane.messages import EngineStatus
-from engine_patch.tier import OFF, TierName
+from engine_patch.tier import OFF, TierName, TierShape
 from store.observations import EngineFacts, Gap, Sample, Source
 from store.policies import FixedPolicy, PolicyConfig
 from store.records import Decision, EngineSwitch, Tick
@@ -91,14 +91,13 @@ class Board:
     @property
     def tiers(self) -> tuple[TierName, ...]:
         """The tiers from quiet to busy: the policy's order first, then what else was built."""
-        order: list[TierName] = []
         policy = None if self.policy is None else self.policy.policy
+        order: list[TierName] = list(getattr(policy, "tiers", ()))
+        found = [] if self.facts is None else [tier.name for tier in self.facts.tiers]
         if isinstance(policy, FixedPolicy):
-            order.append(policy.tier)
-        elif policy is not None:
-            order += policy.tiers
-        if self.facts is not None:
-            order += [tier.name for tier in self.facts.tiers]
+            found.append(policy.tier)
+        # The deeper a tier, the quieter the load it is for.
+        order += sorted(found, key=lambda name: -TierShape.parse(name).num_draft_tokens)
         return tuple(dict.fromkeys(order))
 
     @property

@@ -85,9 +85,10 @@ def _link_notices(scene: Scene) -> list[tuple[str, Role]]:
     found: list[tuple[str, Role]] = []
     if scene.frozen:
         missed = "1 tick" if scene.missed == 1 else f"{scene.missed} ticks"
+        held = f"{scene.past} of" if scene.past else "frozen at"
         found.append(
             (
-                f"frozen at {clock(scene.now_ms, scene.zone)}, "
+                f"{held} {clock(scene.now_ms, scene.zone)}, "
                 f"{seconds(scene.behind_ms / 1000)} and {missed} behind, p goes on",
                 Role.BANNER,
             )

@@ -36,6 +36,12 @@ def offers(app: Console) -> Iterator[SystemCommand]:
     for action, title, words, argument in ACTIONS:
         if not app.refusal(action):
             yield SystemCommand(title, words, _runner(app, f"{action}{argument}"))
+    for action, title, words in (
+        ("copy", "Copy", "The selected row as text"),
+        ("export", "Export", "The window as CSV or JSON lines"),
+        ("link", "Copy a link to this moment", "For specdeck open"),
+    ):
+        yield SystemCommand(title, words, _runner(app, action))
     for entry in PLACES:
         if entry.id != app.current_mode:
             yield SystemCommand(

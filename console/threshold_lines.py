@@ -115,7 +115,8 @@ def history(scene: Scene, size: int) -> tuple[Line, ...]:
     versions = looked.value or ()
     note: Line = ()
     if looked.trouble:
-        note = (Span(f"not read: {looked.trouble}", Role.WARNING),)
+        words = cut(f"not read: {looked.trouble}", max(size - 16, 8), scene.glyphs)
+        note = (Span(words, Role.WARNING),)
     rows = [rule((Span("history", Role.TITLE),), note, size, scene.glyphs)]
     if not versions:
         text = "reading the versions" if looked.value is None else "no version yet"

@@ -331,6 +331,7 @@ PICTURES: tuple[Picture, ...] = (
     Picture("readonly", "`--readonly`", options={"readonly": True}, keys=("m",)),
 )
 SIZES = ((60, 16), (80, 24), (120, 40))
+"""At which every screen is held to its snapshots."""
 PLACE_KEYS = {
     "fleet": ("1",),
     "decisions": ("3", "down"),
@@ -348,25 +349,11 @@ SHOWN = {
 
 
 def _frame_pictures() -> tuple[Picture, ...]:
-    """Every screen of the frame at every size, in ASCII and without colour."""
-    made: list[Picture] = []
-    for name, keys in PLACE_KEYS.items():
-        for columns, rows in SIZES:
-            words = SHOWN[name] if (columns, rows) == (80, 24) else ""
-            known = Picture(
-                f"{name}-{columns}x{rows}", words, size=(columns, rows), keys=keys, looked=looked
-            )
-            made.append(known)
-        made += [
-            Picture(
-                f"{name}-{option.replace('_', '-')}",
-                keys=keys,
-                looked=looked,
-                options={option: True},
-            )
-            for option in ("ascii", "no_color")
-        ]
-    return tuple(made)
+    """Every screen of the frame, for the documentation."""
+    return tuple(
+        Picture(f"{name}-80x24", SHOWN[name], keys=keys, looked=looked)
+        for name, keys in PLACE_KEYS.items()
+    )
 
 
 TWENTY = ("down", "down", "down", "backspace", "backspace", "text:20")

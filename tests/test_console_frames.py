@@ -6,7 +6,17 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from console.formatting import cells
-from tests.console_pictures import BY_NAME, PICTURES, Picture, key_table, opened, taken
+from tests.console_fleet_story import looked
+from tests.console_pictures import (
+    BY_NAME,
+    PICTURES,
+    PLACE_KEYS,
+    SIZES,
+    Picture,
+    key_table,
+    opened,
+    taken,
+)
 from tests.frames import FRAMES, PAGES, filled, frame
 
 
@@ -20,6 +30,26 @@ async def test_the_screen_reads_without_colour(name: str, snapshot: SnapshotAsse
     if picture.shows:
         documented = (FRAMES / f"{name}.txt").read_text("utf-8")
         assert documented == text, "the documentation is behind: run python -m tests.frames"
+
+
+@pytest.mark.parametrize("option", ["", "ascii", "no_color"])
+async def test_every_screen_reads_at_every_size(option: str, snapshot: SnapshotAssertion) -> None:
+    # One console for all of them: starting it takes longer than drawing.
+    options = {option: True} if option else {}
+    async with opened(Picture("any", looked=looked, options=options)) as (app, pilot):
+        for columns, rows in SIZES if not option else SIZES[1:2]:
+            await pilot.resize_terminal(columns, rows)
+            for place, keys in ({"live": ("2",)} | PLACE_KEYS).items():
+                await pilot.press(*keys)
+                await pilot.pause()
+                await pilot.pause()
+                text = frame(app)
+                name = f"{place}-{columns}x{rows}{f'-{option}' if option else ''}"
+                assert text == snapshot(name=name)
+                assert all(cells(row) <= columns for row in text.splitlines()), name
+                assert "age " in text, name
+                if option == "ascii":
+                    assert text.isascii(), sorted({char for char in text if not char.isascii()})
 
 
 async def test_every_size_is_filled_exactly_and_keeps_mode_and_age() -> None:

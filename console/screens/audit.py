@@ -83,6 +83,8 @@ class Audit(Place):
             id="freeze",
             tooltip="Hold the picture, not the loop",
         ),
+        Binding("y", "app.copy", "Copy", id="copy", tooltip="Copy the selected row as text"),
+        Binding("E", "app.export", "Export", id="export", tooltip="CSV or JSON lines"),
     ]
     essential = False
 
@@ -118,6 +120,10 @@ class Audit(Place):
     @on(FilterBox.Left)
     def _left(self) -> None:
         self.list.focus()
+
+    def exports(self) -> str:
+        """The audit."""
+        return "audit"
 
     def copied(self) -> str | None:
         """The selected entry as text."""

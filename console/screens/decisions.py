@@ -42,6 +42,8 @@ class Decisions(Place):
             id="decisions.kinds",
             tooltip="Automation, people, the engine itself, trouble",
         ),
+        Binding("y", "app.copy", "Copy", id="copy", tooltip="Copy the selected row as text"),
+        Binding("E", "app.export", "Export", id="export", tooltip="CSV or JSON lines"),
         *QUIET_KEYS,
     ]
 
@@ -115,6 +117,19 @@ class Decisions(Place):
     @on(FilterBox.Left)
     def _left(self) -> None:
         self.entries.focus()
+
+    def moment(self) -> int | None:
+        """The observation of the selected decision."""
+        event = None if self.entry is None else self.entry.event
+        return event.seq if isinstance(event, Decision) else None
+
+    def exports(self) -> str:
+        """Decisions."""
+        return "decisions"
+
+    def point_to(self, seq: int) -> None:
+        """Select the decision on observation ``seq``, if it is listed."""
+        self.entries.cursor = f"decision {seq}"
 
     def copied(self) -> str | None:
         """The selected entry as text."""

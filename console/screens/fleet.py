@@ -11,12 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from console.fleet import ordered
+from console.fleet import ordered, side
 from console.fleet_notices import fleet_notices
 from console.messages import EngineWanted
 from console.scene import Scene
 from console.screens.place import Place
-from console.spans import Line
+from console.spans import Line, plain
 from console.widgets.filter_box import FilterBox
 from console.widgets.fleet_list import FleetList, FleetSide
 
@@ -75,6 +75,17 @@ class FleetScreen(Place):
     @on(FleetList.Chosen)
     def _chosen(self, message: FleetList.Chosen) -> None:
         self.post_message(EngineWanted(message.key))
+
+    def exports(self) -> str:
+        """The fleet."""
+        return "fleet"
+
+    def copied(self) -> str | None:
+        """The selected engine in full."""
+        if self.scene is None:
+            return None
+        lines = side(self.scene, 100, 60, self.list.selected)
+        return "".join(f"{plain(line).strip()}\n" for line in lines)
 
     def meant(self) -> tuple[str, ...]:
         """The engines that match the filter."""

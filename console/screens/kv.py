@@ -38,6 +38,10 @@ class KvScreen(Place):
     AUTO_FOCUS = "#kv-scroll"
     BINDINGS: ClassVar[list[BindingType]] = [*engine_keys()]
 
+    def copied(self) -> str | None:
+        """The whole page."""
+        return "".join(f"{text.rstrip()}\n" for text in self.query_one(KvView).text_lines())
+
     def parts(self) -> Iterable[Widget]:
         """The page."""
         yield CardRow(id="card-row")

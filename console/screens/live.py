@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from console.evidence import as_text
 from console.header import notices
 from console.layout import GAUGES, TABS_FROM, plan
 from console.scene import Scene
@@ -25,6 +26,7 @@ from console.widgets.override_bar import OverrideBar
 from console.widgets.side_panel import SidePanel
 from console.widgets.tab_row import TabRow
 from console.widgets.trend_table import TrendTable
+from store.records import Decision
 
 
 class Live(Place):
@@ -32,6 +34,24 @@ class Live(Place):
 
     AUTO_FOCUS = "DecisionLog"
     BINDINGS: ClassVar[list[BindingType]] = [*ENGINE_KEYS]
+
+    @property
+    def decisions(self) -> DecisionLog:
+        """The decision log."""
+        return self.query_one(DecisionLog)
+
+    def moment(self) -> int | None:
+        """The observation of the selected decision."""
+        entry = self.decisions.entry
+        event = None if entry is None else entry.event
+        return event.seq if isinstance(event, Decision) else None
+
+    def copied(self) -> str | None:
+        """The selected decision as text, else the newest one."""
+        entry = self.decisions.entry
+        log = () if self.scene is None else self.scene.board.log
+        entry = entry or (log[0] if log else None)
+        return None if entry is None or self.scene is None else as_text(self.scene, entry)
 
     def parts(self) -> Iterable[Widget]:
         """Composed below, because the panel stands beside the others."""

@@ -43,6 +43,16 @@ class Place(Screen[None]):
             )
             for entry in PLACES
         ),
+        Binding("y", "app.copy", "Copy", show=False, id="copy", tooltip="Copy what is selected"),
+        Binding("E", "app.export", "Export", show=False, id="export", tooltip="CSV or JSON lines"),
+        Binding(
+            "L",
+            "app.link",
+            "Link",
+            show=False,
+            id="link",
+            tooltip="Copy a link to this moment, for specdeck open",
+        ),
     ]
     essential: ClassVar[bool] = True
     """Whether a very small terminal shows mode, why and age in place of this screen."""
@@ -64,6 +74,21 @@ class Place(Screen[None]):
 
     def lay_out(self, columns: int, rows: int) -> None:
         """Give the parts their places in ``columns`` by ``rows``; called when either changed."""
+
+    def copied(self) -> str | None:
+        """What ``y`` copies: the selected row in full, or the page; None for nothing."""
+        return None
+
+    def moment(self) -> int | None:
+        """The observation that is selected; None for the newest one."""
+        return None
+
+    def point_to(self, seq: int) -> None:
+        """Select what belongs to observation ``seq``; nothing by default."""
+
+    def exports(self) -> str:
+        """What ``E`` offers first: ticks, decisions, fleet or audit."""
+        return "ticks"
 
     def meant(self) -> tuple[str, ...] | None:
         """The engines that an action on many means; None for all."""

@@ -81,6 +81,12 @@ class Tiers(Place):
         """About half for each."""
         self.give("#costs", rows >= 12, height=max(rows // 2 - 1, 0))
 
+    def copied(self) -> str | None:
+        """Table, thresholds and history."""
+        lines = self.query_one(CostView).text_lines()
+        lines += self.query_one(ThresholdView).text_lines()
+        return "".join(f"{text.rstrip()}\n" for text in lines)
+
     def action_band(self) -> None:
         """Costs of the next context band."""
         self.query_one(CostView).next_band()

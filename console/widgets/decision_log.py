@@ -20,13 +20,13 @@ class DecisionLog(SceneView, can_focus=True):
     """A rule and as many entries as fit; the selected one stays selected while others come in."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "move(-1)", "Select a newer decision", show=False),
-        Binding("down", "move(1)", "Select an older decision", show=False),
-        Binding("enter", "explain", "Why it was taken, what became of it", show=False),
-        Binding("pageup", "page(-1)", "A page newer", show=False),
-        Binding("pagedown", "page(1)", "A page older", show=False),
-        Binding("end", "oldest", "The oldest decision", show=False),
-        Binding("escape,home", "newest", "Follow the newest decisions", show=False),
+        Binding("up", "move(-1)", "Select a newer decision", show=False, id="list.up"),
+        Binding("down", "move(1)", "Select an older decision", show=False, id="list.down"),
+        Binding("enter", "explain", "Why, and what became of it", show=False, id="list.open"),
+        Binding("pageup", "page(-1)", "A page newer", show=False, id="list.page_up"),
+        Binding("pagedown", "page(1)", "A page older", show=False, id="list.page_down"),
+        Binding("end", "oldest", "The oldest decision", show=False, id="list.last"),
+        Binding("escape,home", "newest", "Follow the newest", show=False, id="list.first"),
     ]
 
     class Chosen(Message):
@@ -56,6 +56,13 @@ class DecisionLog(SceneView, can_focus=True):
         if self._cursor is None:
             return None
         return next((i for i, entry in enumerate(log) if entry.key == self._cursor), None)
+
+    @property
+    def entry(self) -> Logged | None:
+        """The selected entry."""
+        log = () if self.scene is None else self.scene.board.log
+        place = self._place(log)
+        return None if place is None else log[place]
 
     def _select(self, place: int) -> None:
         log = () if self.scene is None else self.scene.board.log
