@@ -5,12 +5,13 @@ Exit codes: 0 the plugin fits; 1 it refuses; 2 wrong arguments; 7 SGLang is not 
 
 from __future__ import annotations
 
+import os
 import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine_patch import hooks
+from engine_patch import adapter_launch, hooks
 from engine_patch.plugin import version
 
 FITS = 0
@@ -97,4 +98,21 @@ def _say(verdict: hooks.Verdict) -> int:
         f"specdeck {version()} fits SGLang {verdict.version}{tested}: "
         f"all {len(hooks.TABLE)} touched attributes are as expected\n"
     )
+    sys.stdout.write(_advice(os.environ.get(adapter_launch.TIERS_VARIABLE, "")))
     return FITS
+
+
+def _advice(tiers: str) -> str:
+    """What a tree among the tiers means for all others; "" without one."""
+    try:
+        trees = [shape.name for shape in adapter_launch.parse(tiers) if shape.topk > 1]
+    except ValueError:
+        return ""
+    if not trees:
+        return ""
+    return (
+        f"warning: {', '.join(trees)} in {adapter_launch.TIERS_VARIABLE} is a tree: the server is "
+        "launched with topk above 1, which changes SGLang's default attention backend (give "
+        "--attention-backend) and rules out trtllm_mha, FlashMLA and FlashInfer-MLA for every "
+        "tier, off included\n"
+    )

@@ -38,6 +38,17 @@ def test_an_sglang_that_fits_is_said_to_fit(
     assert "untested" in capsys.readouterr().out
 
 
+def test_a_tree_among_the_tiers_is_warned_about(
+    stranger: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hooks, "TABLE", ())
+    (stranger / "_version.py").write_text("__version__ = version = '0.5.23'\n")
+    for tiers, warned in (("off,s2k4d16", True), ("off,s3k1d4", False), ("fast", False)):
+        monkeypatch.setenv("SPECDECK_TIERS", tiers)
+        assert check.run(["check", "--root", str(stranger)]) == check.FITS
+        assert ("give --attention-backend" in capsys.readouterr().out) is warned
+
+
 @pytest.mark.parametrize("text", ["", "__version__ = '0.5.24'\n", "__version__ = '0.5.18'\n"])
 def test_a_version_that_is_not_known_is_refused_by_its_number(
     text: str,
