@@ -39,6 +39,7 @@ _SUMMARIES = {
     "demo": "an embedded engine, traffic, control plane and console in one go",
     "doctor": "explain an engine in plain words: what it can do, what is wrong",
     "engine": "check whether the plugin fits the SGLang installed here",
+    "open": "open the console at the moment that a link names",
     "override": "set, extend or release an operator's override",
     "pause": "stop automation on many engines",
     "pin": "hold one tier while an evaluation runs",
@@ -49,6 +50,7 @@ _SUMMARIES = {
     "resume": "let automation act again after pause",
     "serve": "run the control plane",
     "status": "print what the control plane sees",
+    "web": "the console in a browser, behind a login",
     "what-if": "what would another policy have done?",
 }
 
