@@ -29,20 +29,17 @@ tiny() { echo --model-path "$ROOT/.gpu/tiny/target" --load-format auto --dtype b
 
 for part in "$@"; do case $part in
   equality)
-    # bf16 with and without a deliberate fault, and float32, where ties do not hide anything.
+    # With and without a deliberate fault.
     ACC= ; export ACC
     EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"
     PORT=30000 launch plain-tiny $(tiny); A=$SRV
     PORT=30100 patched specdeck-tiny $(tiny) $EQ; B=$SRV
     FAULTS=$HERE/control PORT=30200 patched specdeck-control $(tiny) $EQ; C=$SRV; FAULTS=
-    PORT=30300 launch plain-fp32 $(tiny) --dtype float32; D=$SRV
-    PORT=30400 patched specdeck-fp32 $(tiny) $EQ --dtype float32; E=$SRV
     compare() { timeout 150 python3 "$HERE/equality.py" --plain http://127.0.0.1:$1 --patched http://127.0.0.1:$2 \
       --tiers "$TIERS" --tie $3 --label "$ATTN $4" --out "$OUT/equality-$ATTN-$4.json"; }
     await plain-tiny $A && await specdeck-tiny $B && compare 30000 30100 0.25 bf16
     await specdeck-control $C && compare 30000 30200 0.25 control
-    await plain-fp32 $D && await specdeck-fp32 $E && compare 30300 30400 0.001 fp32
-    for pid in $A $B $C $D $E; do kill -KILL -- -$pid 2>/dev/null; done; sleep 2 ;;
+    for pid in $A $B $C; do kill -KILL -- -$pid 2>/dev/null; done; sleep 2 ;;
   ranks)
     export ACC=2.0 ACCEPT_POSITIONS=0.544,0.544,0.544 ACCEPT_TREE=s2:2.0
     PORT=30100 patched specdeck-tp2 --speculative-draft-model-path "$KIT/models/llama8b-eagle3" --tp-size 2 \
