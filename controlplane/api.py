@@ -20,6 +20,7 @@ from controlplane import (
     sessions_routes,
 )
 from controlplane.gate import BodyLimit, HostGuard, allowed_hosts
+from controlplane.idempotency import Idempotency
 from controlplane.messages import Problem
 from controlplane.metrics_page import Page
 from controlplane.security import Tokens
@@ -60,6 +61,7 @@ def create_app(service: Service, settings: Settings, tokens: Tokens | None = Non
     app.state.tokens = Tokens.read(settings.tokens) if tokens is None else tokens
     app.state.metrics_page = Page(service)
     problems.install(app)
+    app.add_middleware(Idempotency)
     app.add_middleware(BodyLimit)
     app.add_middleware(HostGuard, hosts=allowed_hosts(settings))
     for routes in (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from controlplane.capabilities import measured
 from controlplane.orders import Rules
 from controlplane.plan import Plan, make_plan
+from controlplane.turns import Turn
 from controlplane.verdicts import read_only_text
 from engine_patch.costs import StepCost
 from engine_patch.tier import Frozen
@@ -21,6 +22,8 @@ class ControllerConfig(Frozen):
         holder: the name under which this control plane claims engines.
         costs: the step-cost table of this setup; empty if there is none.
         read_only: never command this engine, whatever it could do.
+        turn: when it may begin a change; None for always.
+        takeover_from: the holder whose claim a person decided to take over; "" for nobody.
     """
 
     policy: PolicyConfig
@@ -28,6 +31,8 @@ class ControllerConfig(Frozen):
     holder: str
     costs: tuple[StepCost, ...] = ()
     read_only: bool = False
+    turn: Turn | None = None
+    takeover_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,6 +181,10 @@ def _sample_step(
         state = _bounded(state, sample, now)
         state, over = _expired(state, time.clock, sample)
     obedience = observe(state.obedience, sample, now)
+    takeover = bool(config.takeover_from) and sample.claim_holder == config.takeover_from
+    if takeover and now - obedience.sent_ms >= rules.timeout_ms:
+        # Whatever was asked before, the claim must be asked for.
+        obedience = replace(obedience, asked=None)
     situation = Situation(
         plan=basis.plan,
         facts=config.facts,
@@ -193,7 +197,7 @@ def _sample_step(
         granted=state.granted,
         cause=state.cause,
         read_only=basis.read_only,
-        foreign=_foreign(sample, config.holder),
+        foreign=_foreign(sample, config.holder, config.takeover_from),
         stale=time.stale_ms() > basis.stale_after_ms,
         # A decision on its way first has its bounded retries.
         disagree=obedience.pending is None and _longer(now, obedience.differ_ms, rules.timeout_ms),
@@ -201,6 +205,7 @@ def _sample_step(
         lease_ms=basis.lease_ms,
         holder=config.holder,
         grace_left_ms=max(basis.plan.grace_ms - (now - time.boot_ms), 0),
+        turn=config.turn,
     )
     if obedience.confirmed_ms == now and situation.acting and state.obedience.confirmed is not None:
         obedience = replace(obedience, settled_ms=now)
@@ -216,6 +221,8 @@ def _sample_step(
         keep=situation.stale and state.granted is None,
     )
     obedience, command = result.obedience, result.command
+    if takeover and command is not None:
+        command = command.model_copy(update={"takeover": True})
     if state.released is not None and command is None and target is None:
         obedience, command = _handed_back(obedience, situation)
     alarms = alarms_of(situation, obedience, policy)
@@ -253,9 +260,9 @@ def _longer(now_ms: int, since_ms: int, limit_ms: int) -> bool:
     return since_ms >= 0 and now_ms - since_ms > limit_ms
 
 
-def _foreign(sample: Sample, holder: str) -> str:
-    """Who else holds the claim, in words; "" if nobody does."""
-    if sample.claim_holder is None or sample.claim_holder == holder:
+def _foreign(sample: Sample, holder: str, takeover_from: str) -> str:
+    """Who else holds the claim, in words; "" if nobody does, or it is to be taken over."""
+    if sample.claim_holder in (None, holder, takeover_from or None):
         return ""
     left = sample.claim_remaining_s
     until = "" if left is None else f" for {left:.0f} s more"

@@ -18,9 +18,11 @@ from controlplane.messages import (
     ReleaseRequest,
     RollbackRequest,
     StanceRequest,
+    TakeoverRequest,
 )
 from controlplane.overrides import check_commandable, check_tiers, extended, make_override
 from controlplane.pilot import Pilot
+from controlplane.webhooks import Webhooks
 from store.db import Record, Store
 from store.errors import StoreError, StoreRefused
 from store.policies import RULES, PolicyConfig, Stance
@@ -52,6 +54,7 @@ class Surroundings:
     holder: str
     override_max_s: float
     scrape_every_s: float
+    webhooks: Webhooks | None = None
 
 
 class Desk:
@@ -254,6 +257,35 @@ class Desk:
                 return present
             changes = {"stance": present.paused_from, "paused_from": None, "reason": reason}
             return await self._version(present, changes, author, "fleet.resume", reason)
+
+    async def take_over(self, request: TakeoverRequest, author: str, held_by: str | None) -> None:
+        """Take the engine's claim from another holder with the next command.
+
+        Args:
+            held_by: who holds it by the newest tick.
+
+        Raises:
+            ProblemError: 409, nobody else holds it, or another one than was confirmed.
+        """
+        async with self._turn:
+            check_commandable(self._engine_id, self._pilot.facts)
+            if held_by is None or held_by == self._around.holder:
+                raise ProblemError(
+                    409,
+                    "no_foreign_claim",
+                    f"nobody else holds engine {self._engine_id}: there is nothing to take over",
+                )
+            if held_by != request.holder:
+                raise ProblemError(
+                    409,
+                    "other_holder",
+                    f"engine {self._engine_id} is held by {held_by!r}, not {request.holder!r}: "
+                    "confirm with the name of the one that loses it",
+                )
+            detail = f"from {held_by}: {request.reason}"
+            await self._keep([self._audit(author, "claim.takeover", detail)])
+            self._pilot.take_over(held_by)
+            self._wake()
 
     def _present(self, if_version: int | None, *, active: bool) -> PolicyConfig:
         """The version in force, if it may be changed."""

@@ -152,6 +152,8 @@ def gate_text(plan: Plan, view: View, choice: Choice) -> str:
             return "waiting for the engine"
         case Gate.COOLDOWN:
             return f"cooldown {seconds(choice.gate_left_ms)} left"
+        case Gate.TURN:
+            return f"others of the group may change first, {seconds(choice.gate_left_ms)} left"
         case Gate.BUDGET:
             return f"switch budget of the hour is used, {seconds(choice.gate_left_ms)} left"
         case Gate.HELD_OFF:

@@ -187,6 +187,65 @@ class RollbackRequest(Frozen):
     reason: str = Field(default="", max_length=400)
 
 
+class AddEngineRequest(Frozen):
+    """Body of ``POST /v1/engines``: look after one more engine.
+
+    An engine that needs keys belongs into the settings: a request can name no file and no secret.
+
+    Args:
+        url: base URL of its HTTP server.
+        id: made from the URL's host and port if empty.
+        stance, policy: as in the settings; None takes the defaults.
+    """
+
+    url: str = Field(min_length=1, max_length=500)
+    id: str = Field(default="", max_length=64)
+    name: str = Field(default="", max_length=100)
+    group: str = Field(default="", max_length=100)
+    stance: Stance | None = None
+    policy: Policy | None = None
+    poll_s: float = Field(default=0.5, ge=0.05, le=60)
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+
+
+class RemoveEngineRequest(Frozen):
+    """Body of ``DELETE /v1/engines/{id}``: leave an engine alone; what was recorded stays."""
+
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+
+
+class GroupPolicyRequest(Frozen):
+    """Body of ``PUT /v1/groups/{group}/policy``: one policy for every engine of a group."""
+
+    policy: Policy
+    stance: Stance | None = None
+    delegate: bool | None = None
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(default="", max_length=500)
+
+
+class TakeoverRequest(Frozen):
+    """Body of ``POST /v1/engines/{id}/takeover``: take the claim of another control plane.
+
+    Args:
+        holder: who holds it now, as the engine reports; it must be repeated as a confirmation.
+    """
+
+    holder: str = Field(min_length=1, max_length=200)
+    author: str = Field(min_length=1, max_length=200)
+    reason: str = Field(min_length=1, max_length=500)
+
+
+class TakeoverAnswer(Wire):
+    """The takeover is asked for with the next command; the ticks show when the claim is ours."""
+
+    engine_id: str
+    from_holder: str
+    holder: str
+
+
 class StopRequest(Frozen):
     """Body of ``POST /v1/pause`` and ``POST /v1/resume``: every engine, or those named.
 

@@ -15,6 +15,7 @@ from controlplane.controller import ControllerConfig, ControllerState
 from controlplane.policy_choice import choose
 from controlplane.sessions_inputs import Intake
 from controlplane.settings import EngineSettings
+from controlplane.turns import Turn
 from engine_patch.contract import Mode
 from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Thresholds
@@ -41,6 +42,10 @@ class Pilot:
         self.override: Override | None = None
         self.thresholds: Thresholds | None = None
         """What the engine itself would apply in mode auto, by its last sample."""
+        self.turn: Turn | None = None
+        """When the engine may begin a change of its group's."""
+        self.takeover_from = ""
+        """The holder whose claim a person decided to take over."""
         self.intake = Intake(settings.id)
         """What the controller took in beside observations and is not stored yet."""
         self._settings = settings
@@ -81,6 +86,18 @@ class Pilot:
         self.policy = policy
         self._configure()
 
+    def take_turns(self, turn: Turn | None) -> None:
+        """Begin changes only in these slots from the next tick on."""
+        if turn != self.turn:
+            self.turn = turn
+            self._configure()
+
+    def take_over(self, holder: str) -> None:
+        """Take the claim from ``holder`` from the next tick on; "" stops trying."""
+        if holder != self.takeover_from:
+            self.takeover_from = holder
+            self._configure()
+
     def _configure(self) -> None:
         if self.facts is None or self.policy is None:
             return
@@ -90,6 +107,8 @@ class Pilot:
             holder=self._holder,
             costs=self._costs,
             read_only=observing_only(self.facts) is not None,
+            turn=self.turn,
+            takeover_from=self.takeover_from,
         )
         if self._state is None:
             self._state = controller.initial(self._config)
@@ -132,6 +151,10 @@ class Pilot:
         if self._config is None or self._state is None:
             self.intake.stepped(seq, utc_ms, None)
             return self._before_contact(observation), None, None
+        holds = isinstance(observation, Sample) and observation.claim_holder == self._holder
+        if self.takeover_from and holds:
+            # Once it is ours, another holder is foreign again, this one included.
+            self.take_over("")
         self._state, tick, command = controller.step(self._config, self._state, observation)
         self.intake.stepped(seq, utc_ms, self._state)
         ended = None

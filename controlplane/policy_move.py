@@ -201,6 +201,8 @@ def _gate(
     left = plan.dwell_ms - (view.now_ms - since) if since >= 0 else 0
     if left > 0:
         return Gate.DWELL, left
+    if view.turn_left_ms > 0 and not reverting:
+        return Gate.TURN, view.turn_left_ms
     if watch is None or plan.judging is None:
         return None, 0
     return _rationed(

@@ -25,6 +25,7 @@ class Gate(StrEnum):
     BUDGET = "budget"
     COOLDOWN = "cooldown"
     HELD_OFF = "held_off"
+    TURN = "turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class View:
             a guard lets go; 0 without one.
         decode_tokens, prefill_tokens, graph_misses: the engine's counters; None unknown.
         cold: ``off`` runs with flavour cold, whose end is followed by a recovery.
+        turn_left_ms: time until this engine of its group may begin a change.
     """
 
     now_ms: int
@@ -73,6 +75,7 @@ class View:
     prefill_tokens: int | None = None
     graph_misses: int | None = None
     cold: bool = False
+    turn_left_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,28 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Response
 
 from controlplane.errors import ProblemError
 from controlplane.messages import (
+    AddEngineRequest,
+    EngineStatus,
+    GroupPolicyRequest,
     PolicyRequest,
+    RemoveEngineRequest,
     RollbackRequest,
     StanceRequest,
     StopAnswer,
     StopRequest,
+    TakeoverAnswer,
+    TakeoverRequest,
 )
 from controlplane.problems import declared
 from controlplane.routes_engines import EngineId, Operator, TheService
 from controlplane.runner import Runner
 from controlplane.security import Caller, reader
 from controlplane.service import Service
+from store.observations import Sample
 from store.policies import PolicyConfig
 
 router = APIRouter(
@@ -143,6 +150,61 @@ async def set_stance(
     version = wanted_version(if_match, runner.pilot.policy)
     made = await runner.desk.set_stance(body, caller.author(body.author), if_version=version)
     return _tagged(made, response)
+
+
+@router.post(
+    "/engines/{engine_id}/takeover", tags=["claims"], status_code=202, responses=declared(409, 413)
+)
+async def take_over(
+    engine_id: EngineId, body: TakeoverRequest, service: TheService, caller: Operator
+) -> TakeoverAnswer:
+    """Take the claim of another control plane, whose name must be given; with the next command."""
+    runner = service.runner(engine_id)
+    tick = runner.status().tick
+    seen = None if tick is None else tick.observation
+    held_by = seen.claim_holder if isinstance(seen, Sample) else None
+    await runner.desk.take_over(body, caller.author(body.author), held_by)
+    return TakeoverAnswer(
+        engine_id=engine_id, from_holder=body.holder, holder=service.settings.holder_name
+    )
+
+
+@router.put("/groups/{group}/policy", responses=declared(409, 413))
+async def set_group_policy(
+    group: Annotated[str, Path(min_length=1, max_length=100, description="The group's name.")],
+    body: GroupPolicyRequest,
+    service: TheService,
+    caller: Operator,
+    dry_run: DryRun = False,
+) -> list[StopAnswer]:
+    """Run one policy on every engine of a group; an engine that cannot is told by itself."""
+    found: list[StopAnswer] = []
+    for runner in service.group(group):
+        request = PolicyRequest.model_validate(body.model_dump())
+        try:
+            made = await runner.desk.set_policy(
+                request, caller.author(body.author), dry_run=dry_run
+            )
+            found.append(StopAnswer(engine_id=runner.engine_id, policy=made))
+        except ProblemError as error:
+            found.append(StopAnswer(engine_id=runner.engine_id, problem=error.detail))
+    return found
+
+
+@router.post("/engines", tags=["engines"], status_code=201, responses=declared(409, 413))
+async def add_engine(body: AddEngineRequest, service: TheService, caller: Operator) -> EngineStatus:
+    """Look after one more engine, now and after each start."""
+    return (await service.add(body, caller.author(body.author))).status()
+
+
+@router.delete("/engines/{engine_id}", tags=["engines"], responses=declared(409, 413))
+async def remove_engine(
+    engine_id: EngineId, body: RemoveEngineRequest, service: TheService, caller: Operator
+) -> EngineStatus:
+    """Leave an engine alone that was added by request; what was recorded stays."""
+    status = service.runner(engine_id).status()
+    await service.remove(engine_id, body, caller.author(body.author))
+    return status
 
 
 @router.post("/pause", responses=declared(409, 413))

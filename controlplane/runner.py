@@ -211,6 +211,8 @@ class Runner:
             self._send(command)
         if stored.id:
             self._publish(stored)
+        if self._around.webhooks is not None:
+            self._around.webhooks.told(stored)
         self._tick = stored
         async with self._ticked:
             self._ticked.notify_all()
@@ -313,6 +315,8 @@ class Runner:
                 if decision is not None:
                     self.counts.decisions[decision.outcome] += 1
                     await self._write([decision])
+                    if self._around.webhooks is not None:
+                        self._around.webhooks.settled(decision)
                 if self._next_command is None:
                     # Look soon whether the ranks obeyed, for a true latency.
                     asyncio.get_running_loop().call_later(SOON_S, self.wake)

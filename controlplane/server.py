@@ -7,7 +7,10 @@ import contextlib
 import errno
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -116,14 +119,45 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """PEM files of the HTTPS server: certificate chain and private key."""
+
+    chain: Path
+    key: Path
+
+    def check(self) -> None:
+        """Refuse files that cannot be used, before anything starts.
+
+        Raises:
+            CannotListenError: a file cannot be read, or the two do not belong together.
+        """
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            # An empty passphrase, so that nothing asks for one on the terminal.
+            context.load_cert_chain(self.chain, self.key, password="")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+            raise CannotListenError(
+                f"listen.tls_cert {self.chain} and listen.tls_key {self.key} cannot be used: "
+                f"{str(reason).replace('_', ' ').lower()}"
+            ) from error
+
+
 def make_server(
-    app: FastAPI, hub: Hub, *, on_ready: Callable[[], None] = lambda: None, grace_s: int = 2
+    app: FastAPI,
+    hub: Hub,
+    *,
+    on_ready: Callable[[], None] = lambda: None,
+    grace_s: int = 2,
+    certificate: Certificate | None = None,
 ) -> Server:
     """A server for ``app``; run it with ``await server.serve(sockets=[bind(...)])``.
 
     Args:
         on_ready: called once requests are answered.
         grace_s: seconds that requests get to end when the server stops.
+        certificate: serve HTTPS with it; None serves HTTP.
     """
     config = uvicorn.Config(
         app,
@@ -135,5 +169,7 @@ def make_server(
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=grace_s,
+        ssl_certfile=None if certificate is None else certificate.chain,
+        ssl_keyfile=None if certificate is None else certificate.key,
     )
     return Server(config, hub, on_ready)

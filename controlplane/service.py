@@ -7,17 +7,26 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
+from controlplane.added import (
+    NO_KEYS,
+    added_engines,
+    added_record,
+    engine_settings,
+    keep,
+)
 from controlplane.benchrun_jobs import Benchmarks
 from controlplane.clock import SystemClock
 from controlplane.desk import Surroundings
 from controlplane.engine import EngineClient
 from controlplane.errors import ProblemError
 from controlplane.hub import Hub
-from controlplane.messages import EngineStatus
+from controlplane.messages import AddEngineRequest, EngineStatus, RemoveEngineRequest
 from controlplane.runner import Runner
 from controlplane.security import EngineKeys
 from controlplane.settings import EngineSettings, Settings
+from controlplane.turns import turn_of
 from controlplane.version import VERSION
+from controlplane.webhooks import Webhooks, hooks_of
 from store.db import Store
 from store.errors import StoreError
 from store.records import AuditEntry
@@ -51,6 +60,7 @@ class Service:
         self.store = store
         self.clock = clock or SystemClock()
         self.hub = Hub()
+        self.webhooks = Webhooks(hooks_of(settings.webhooks), settings.holder_name, self.clock)
         around = Surroundings(
             store=store,
             hub=self.hub,
@@ -58,13 +68,20 @@ class Service:
             holder=settings.holder_name,
             override_max_s=settings.override_max_s,
             scrape_every_s=settings.scrape_every_s,
+            webhooks=self.webhooks,
         )
         if keys is None:
             keys = {engine.id: EngineKeys.read(engine) for engine in settings.engines}
-        self.runners: Mapping[str, Runner] = {
+        self._around = around
+        self.runners: dict[str, Runner] = {
             engine.id: Runner(engine, self._client(engine, keys[engine.id]), around)
             for engine in settings.engines
         }
+        for engine, record in added_engines(store, settings.engines):
+            runner = Runner(engine, self._client(engine, NO_KEYS), around)
+            runner.record = record
+            self.runners[engine.id] = runner
+        self._take_turns()
         self.benchmarks = Benchmarks(
             store,
             self.clock,
@@ -73,6 +90,18 @@ class Service:
             read_files=not settings.tokens,
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._adding = asyncio.Lock()
+
+    def _take_turns(self) -> None:
+        """Give each engine its slot among those of its group; one without a group is alone."""
+        settings, groups = self.settings, dict[str, list[str]]()
+        for runner in self.runners.values():
+            if runner.settings.group:
+                groups.setdefault(runner.settings.group, []).append(runner.engine_id)
+        for runner in self.runners.values():
+            names = groups.get(runner.settings.group, [])
+            turn = turn_of(runner.engine_id, names, settings.stagger_share, settings.stagger_s)
+            runner.pilot.take_turns(turn)
 
     def _client(self, engine: EngineSettings, keys: EngineKeys) -> EngineClient:
         return EngineClient(
@@ -88,6 +117,7 @@ class Service:
 
     async def start(self) -> None:
         """Start a loop per engine."""
+        self.webhooks.start()
         await self._audit("service.start", f"version {VERSION}, {len(self.runners)} engines")
         for name, runner in self.runners.items():
             self._tasks[name] = asyncio.create_task(runner.run(), name=f"engine {name}")
@@ -100,6 +130,7 @@ class Service:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_S):
                 await self.benchmarks.close()
+        await self.webhooks.close()
         for task in self._tasks.values():
             task.cancel()
         closing = [*self._tasks.values()]
@@ -114,6 +145,75 @@ class Service:
             log.error("the stop is not recorded: %s", error)
         finally:
             await asyncio.to_thread(self.store.close)
+
+    async def add(self, request: AddEngineRequest, author: str) -> Runner:
+        """Look after one more engine, from now on and after each start.
+
+        Raises:
+            ProblemError: 409, the id or the URL is taken; 422, it cannot be an engine; 503, the
+                store cannot be written.
+        """
+        engine = engine_settings(request)
+        async with self._adding:
+            for other in self.runners.values():
+                if engine.id == other.engine_id or engine.url == other.settings.url:
+                    raise ProblemError(
+                        409,
+                        "engine_exists",
+                        f"engine {other.engine_id} at {other.settings.url} is looked after already",
+                    )
+            runner = Runner(engine, self._client(engine, NO_KEYS), self._around)
+            runner.record = added_record(runner.record, engine)
+            detail = f"{engine.url}: {request.reason}".rstrip(": ")
+            entry = self._entry(author, "engine.add", engine.id, detail)
+            await keep(self.store, [runner.record, entry])
+            self.runners[engine.id] = runner
+            self._take_turns()
+            name = f"engine {engine.id}"
+            self._tasks[engine.id] = asyncio.create_task(runner.run(), name=name)
+            return runner
+
+    async def remove(self, engine_id: str, request: RemoveEngineRequest, author: str) -> None:
+        """Leave an engine alone; its lease decides how it goes on.
+
+        Raises:
+            ProblemError: 404, there is none; 409, it stands in the settings or a benchmark runs;
+                503, the store cannot be written.
+        """
+        async with self._adding:
+            runner = self.runner(engine_id)
+            if any(engine.id == engine_id for engine in self.settings.engines):
+                raise ProblemError(
+                    409,
+                    "in_settings",
+                    f"engine {engine_id} stands in the settings: remove it there and start anew",
+                )
+            gone = runner.record.model_copy(update={"removed_utc_ms": self.clock.utc_ms()})
+            entry = self._entry(author, "engine.remove", engine_id, request.reason)
+            await keep(self.store, [gone, entry])
+            del self.runners[engine_id]
+            self._take_turns()
+            task = self._tasks.pop(engine_id, None)
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task], timeout=STOP_S)
+            await runner.close()
+
+    def group(self, name: str) -> list[Runner]:
+        """The engines of a group.
+
+        Raises:
+            ProblemError: 404, no engine belongs to it.
+        """
+        found = [one for one in self.runners.values() if one.settings.group == name]
+        if not name or not found:
+            known = sorted({one.settings.group for one in self.runners.values()} - {""})
+            raise ProblemError(
+                404,
+                "unknown_group",
+                f"no engine belongs to group {name!r}; groups are: {', '.join(known) or 'none'}",
+            )
+        return found
 
     def runner(self, engine_id: str) -> Runner:
         """The loop of one engine.
@@ -151,12 +251,15 @@ class Service:
                 log.error("old ticks are not removed: %s", error)
             await asyncio.sleep(PRUNE_EVERY_S)
 
-    async def _audit(self, action: str, detail: str) -> None:
-        entry = AuditEntry(
+    def _entry(self, actor: str, action: str, target: str, detail: str) -> AuditEntry:
+        return AuditEntry(
             at_utc_ms=self.clock.utc_ms(),
-            actor=SERVICE,
+            actor=actor,
             action=action,
-            target=self.settings.holder_name,
+            target=target,
             detail=detail,
         )
+
+    async def _audit(self, action: str, detail: str) -> None:
+        entry = self._entry(SERVICE, action, self.settings.holder_name, detail)
         await asyncio.wrap_future(self.store.write([entry]))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from controlplane.api import create_app
 from controlplane.security import EngineKeys, Tokens, exposed
-from controlplane.server import CannotListenError, bind, make_server
+from controlplane.server import CannotListenError, Certificate, bind, make_server
 from controlplane.service import Service
 from controlplane.settings import Settings, state_dir
 from controlplane.settings_load import ConfigError, load
+from controlplane.webhooks import hooks_of
 from store.db import Store
 from store.errors import StoreError
 
@@ -45,6 +46,8 @@ def serve_forever(
         settings, warnings = load(config, arguments)
         tokens = Tokens.read(settings.tokens)
         keys = {engine.id: EngineKeys.read(engine) for engine in settings.engines}
+        hooks_of(settings.webhooks)
+        certificate = _certificate(settings)
         sock = bind(settings.listen.host, settings.listen.port)
     except (ConfigError, CannotListenError) as error:
         raise CannotStartError(str(error)) from error
@@ -53,18 +56,28 @@ def serve_forever(
             say(f"warning: {warning}")
         service = Service(settings, _open(settings), keys=keys)
         host, port = sock.getsockname()[:2]
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if certificate is None else "https"
+        url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         say(
             f"control plane on {url}, engines: {', '.join(service.runners) or 'none'}, "
             f"database {settings.database_location}"
         )
         app = create_app(service, settings, tokens)
-        server = make_server(app, service.hub, on_ready=lambda: ready(url))
+        server = make_server(app, service.hub, on_ready=lambda: ready(url), certificate=certificate)
         try:
             asyncio.run(server.serve(sockets=[sock]))
         except SystemExit as error:
             # Uvicorn's own way to say that the application did not start; it has logged why.
             raise CannotStartError("the control plane did not start; the log says why") from error
+
+
+def _certificate(settings: Settings) -> Certificate | None:
+    chain, key = settings.listen.tls_cert, settings.listen.tls_key
+    if chain is None or key is None:
+        return None
+    certificate = Certificate(chain.expanduser(), key.expanduser())
+    certificate.check()
+    return certificate
 
 
 def _open(settings: Settings) -> Store:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -52,6 +52,15 @@ def _engine_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _hook_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is no webhook URL: write https://HOST/PATH")
+    if parts.username or parts.password:
+        raise ValueError("keep credentials out of the URL: deliveries are signed")
+    return url
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -72,6 +81,19 @@ class Listen(_Section):
         description="Further host names that a request may carry in its Host header, besides the "
         "bound address; needed on loopback behind a proxy.",
     )
+    tls_cert: Path | None = Field(
+        default=None,
+        description="PEM file with the certificate chain; with tls_key the API is served by HTTPS.",
+    )
+    tls_key: Path | None = Field(
+        default=None, description="PEM file with the private key, without a passphrase."
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("give tls_cert and tls_key together, or neither")
+        return self
 
 
 class EngineSettings(_Section):
@@ -106,8 +128,9 @@ class EngineSettings(_Section):
     )
     policy: Policy | None = Field(
         default=None,
-        description="Policy table with kind = 'hysteresis' or 'fixed'; a changed table makes a new "
-        "policy version, unset takes the default for the engine's tiers at first contact.",
+        description="Policy table with kind = 'hysteresis', 'goodput' or 'fixed'; a changed table "
+        "makes a new policy version, unset takes the default for the engine's tiers at first "
+        "contact.",
     )
     poll_s: float = Field(
         default=0.5, ge=0.05, le=60, description="Seconds between two polls of this engine."
@@ -177,6 +200,29 @@ class TokenSettings(_Section):
         return self
 
 
+class WebhookSettings(_Section):
+    """One receiver of signed webhooks."""
+
+    url: Annotated[str, AfterValidator(_hook_url)] = Field(
+        description="Where events are posted; docs/webhooks.md describes them."
+    )
+    events: tuple[Literal["decision", "alarm"], ...] = Field(
+        default=("decision", "alarm"), min_length=1, description="What is told: decision, alarm."
+    )
+    secret_file: Path | None = Field(
+        default=None, description="File holding the secret that deliveries are signed with."
+    )
+    secret_env: str | None = Field(
+        default=None, description="Environment variable holding that secret."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.secret_file is None) == (self.secret_env is None):
+            raise ValueError("give exactly one of secret_file and secret_env")
+        return self
+
+
 class Settings(BaseSettings):
     """All settings of ``specdeck serve``."""
 
@@ -207,6 +253,9 @@ class Settings(BaseSettings):
         description="Name under which engines are claimed, the same after each restart; empty: "
         "specdeck@HOSTNAME:PORT.",
     )
+    webhooks: tuple[WebhookSettings, ...] = Field(
+        default=(), description="Receivers of signed webhooks on decisions and alarms."
+    )
     override_max_s: float = Field(
         default=86400.0,
         gt=0,
@@ -222,6 +271,20 @@ class Settings(BaseSettings):
     )
     scrape_every_s: float = Field(
         default=30.0, ge=1, le=3600, description="Seconds between two kept raw scrapes."
+    )
+
+    stagger_s: float = Field(
+        default=5.0,
+        ge=0,
+        le=3600,
+        description="Length in seconds of a slot in which only a share of a group's engines may "
+        "begin a change; 0 lets all change at any time. Guards and overrides never wait.",
+    )
+    stagger_share: float = Field(
+        default=0.25,
+        gt=0,
+        le=1,
+        description="Share of a group's engines that may begin a change in one slot.",
     )
 
     @model_validator(mode="after")

@@ -5,11 +5,18 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, SecretStr
 
-from controlplane.settings import PREFIX, EngineSettings, Listen, Settings, TokenSettings
+from controlplane.settings import (
+    PREFIX,
+    EngineSettings,
+    Listen,
+    Settings,
+    TokenSettings,
+    WebhookSettings,
+)
 
 
 def reference() -> str:
@@ -20,6 +27,7 @@ def reference() -> str:
         ("`[listen]`", Listen, "LISTEN__"),
         ("`[[engines]]`", EngineSettings, None),
         ("`[[tokens]]`", TokenSettings, None),
+        ("`[[webhooks]]`", WebhookSettings, None),
     ):
         rows = [f"### {title}\n", "| Key | Type and bounds | Default | Environment | Meaning |"]
         rows.append("|---|---|---|---|---|")
@@ -52,6 +60,8 @@ def _kind(annotation: Any) -> str:
     arguments = [a for a in getattr(annotation, "__args__", ()) if a not in (type(None), ...)]
     if getattr(annotation, "__origin__", None) is tuple:
         inner = arguments[0]
+        if getattr(inner, "__origin__", None) is Literal:
+            return "list of " + ", ".join(f"`{one}`" for one in inner.__args__)
         return "list of text" if inner is str else "list of tables"
     if len(arguments) == 1:
         return _kind(arguments[0])

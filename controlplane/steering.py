@@ -19,6 +19,7 @@ from controlplane.policy import decide, explain
 from controlplane.policy_state import Choice, PolicyState, View
 from controlplane.target import Target, for_tier
 from controlplane.timeline import Advance, Timeline
+from controlplane.turns import Turn
 from engine_patch.contract import Mode, OffFlavour
 from engine_patch.tier import OFF
 from store.observations import EngineFacts, Sample
@@ -63,6 +64,7 @@ class Situation:
     lease_ms: int
     holder: str
     grace_left_ms: int
+    turn: Turn | None = None
 
     @property
     def automatic(self) -> bool:
@@ -183,6 +185,9 @@ def _view(situation: Situation, load: int, *, adopt: bool) -> View:
         prefill_tokens=sample.prefill_tokens,
         graph_misses=sample.graph_misses,
         cold=sample.off_flavour is OffFlavour.COLD,
+        turn_left_ms=0
+        if situation.turn is None or not situation.acting
+        else situation.turn.wait_ms(sample.at_utc_ms),
     )
 
 

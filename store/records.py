@@ -279,7 +279,12 @@ class Tick(Frozen):
 
 
 class EngineRecord(Frozen):
-    """An engine the control plane looks after, with what is known of it."""
+    """An engine the control plane looks after, with what is known of it.
+
+    Args:
+        options: its settings as JSON if it was added while the control plane ran, else "".
+        removed_utc_ms: when it was removed again; None while it is looked after.
+    """
 
     engine_id: str
     url: str
@@ -287,6 +292,8 @@ class EngineRecord(Frozen):
     group: str = ""
     facts: EngineFacts | None = None
     added_utc_ms: int
+    options: str = ""
+    removed_utc_ms: int | None = None
 
 
 class AuditEntry(Frozen):

@@ -246,7 +246,7 @@ async def test_an_engine_that_was_never_reached_says_so(tmp_path: Path) -> None:
     [
         ("GET", "/v1/engines/nobody", None, 404, "unknown_engine"),
         ("GET", "/v1/nothing", None, 404, "not_found"),
-        ("POST", "/v1/engines", None, 405, "method_not_allowed"),
+        ("PATCH", "/v1/engines", None, 405, "method_not_allowed"),
         ("PUT", "/v1/engines/e1/override", b"{", 400, "bad_json"),
         ("PUT", "/v1/engines/e1/override", b"\x80", 400, "bad_request"),
         ("PUT", "/v1/engines/e1/override", b"[]", 422, "invalid"),

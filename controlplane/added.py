@@ -1,0 +1,81 @@
+"""Engines that are added while the control plane runs, and found again after a start."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from controlplane.errors import ProblemError
+from controlplane.messages import AddEngineRequest
+from controlplane.security import EngineKeys
+from controlplane.settings import EngineSettings
+from store.db import Record, Store
+from store.errors import StoreError, StoreRefused
+from store.records import EngineRecord
+
+log = logging.getLogger("specdeck.service")
+
+NO_KEYS = EngineKeys(admin=None, api=None)
+"""What an added engine is asked with: a request can name no secret."""
+
+
+def engine_settings(request: AddEngineRequest) -> EngineSettings:
+    """The settings an added engine gets.
+
+    Raises:
+        ProblemError: 422, they are not possible.
+    """
+    given = request.model_dump(mode="json", exclude={"author", "reason"}, exclude_none=True)
+    try:
+        return EngineSettings.model_validate(given)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}"
+            for one in error.errors(include_url=False, include_input=False)
+        ]
+        raise ProblemError(422, "invalid", "; ".join(lines)) from error
+
+
+def added_record(record: EngineRecord, engine: EngineSettings) -> EngineRecord:
+    """The engine's record with what is needed to look after it again."""
+    options = engine.model_dump_json(exclude_defaults=True)
+    return record.model_copy(update={"options": options})
+
+
+def added_engines(
+    store: Store, configured: Sequence[EngineSettings]
+) -> list[tuple[EngineSettings, EngineRecord]]:
+    """Engines that were added and not removed; one that is in the settings meanwhile is not."""
+    ids = {engine.id for engine in configured}
+    urls = {engine.url for engine in configured}
+    found: list[tuple[EngineSettings, EngineRecord]] = []
+    for record in store.engines():
+        if not record.options or record.removed_utc_ms is not None:
+            continue
+        try:
+            engine = EngineSettings.model_validate_json(record.options)
+        except ValidationError:
+            log.error("engine %s was added with settings that cannot be read", record.engine_id)
+            continue
+        if engine.id not in ids and engine.url not in urls:
+            found.append((engine, record))
+    return found
+
+
+async def keep(store: Store, records: Sequence[Record]) -> None:
+    """Store a change before it takes effect.
+
+    Raises:
+        ProblemError: it cannot be stored; nothing was changed.
+    """
+    try:
+        await asyncio.wrap_future(store.write(records))
+    except StoreRefused as error:
+        raise ProblemError(409, "changed_meanwhile", str(error)) from error
+    except StoreError as error:
+        raise ProblemError(
+            503, "store_failed", f"nothing was changed, because it cannot be recorded: {error}"
+        ) from error
