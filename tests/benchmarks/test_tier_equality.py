@@ -1,0 +1,164 @@
+"""Every case of switching under load, on real servers on the CPU: outputs equal the plain server's.
+
+``tests/engine/test_plugin_tiers.py`` runs a part of it.  Run on purpose, about 10 minutes:
+
+    python -m pytest -m benchmark tests/benchmarks/test_tier_equality.py
+
+``SPECDECK_ENGINE_FOLDERS`` names unpacked wheels of other SGLang versions, joined by colons; with
+it, one case runs on each of them as well.  Results: ``results/tier_equality.json``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import platform
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine import tier_checks, tier_rig
+from tests.engine.cpu_engine import CpuEngine, make_models
+from tests.engine.plugin_client import PluginClient
+from tests.engine.tier_rig import ALL, MORE, RETRACTIONS, WIDE, Reference, compare, tier_server
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(900)]
+
+RESULT = Path(__file__).parent / "results/tier_equality.json"
+FOLDERS_VARIABLE = "SPECDECK_ENGINE_FOLDERS"
+JOBS = 200
+CONCURRENCY = 16
+CHUNKS = ("--chunked-prefill-size", "64")
+TIGHT = ("--max-total-tokens", "1500")
+CASES: dict[str, dict[str, Any]] = {
+    "eagle3": {"tiers": MORE},
+    "eagle": {"tiers": ALL, "algorithm": "EAGLE"},
+    "chunked prefill": {"tiers": ALL, "args": CHUNKS},
+    "wide": {"tiers": WIDE},
+    "retraction": {"tiers": MORE, "args": TIGHT, "env": RETRACTIONS},
+    "overlap": {"tiers": MORE, "overlap": True},
+    "overlap, retraction": {
+        "tiers": WIDE, "overlap": True, "args": TIGHT, "env": RETRACTIONS,
+    },
+    "overlap, reserve for all": {
+        "tiers": WIDE, "overlap": True, "env": {"SPECDECK_RESERVE": "all"},
+    },
+    "SGLang's own off": {"tiers": MORE, "env": {"SPECDECK_OFF": "upstream"}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models and logs."""
+    folder = tmp_path_factory.mktemp("equality")
+    make_models(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def known(work: Path) -> Reference:
+    """What the plain server answers to 200 requests."""
+    return tier_rig.reference(work, seed=11, count=JOBS)
+
+
+def _record(section: str, name: str, value: object) -> None:
+    """Add to the results; a run of single cases leaves the others as they were."""
+    found: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    found["setup"] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "model": "tiny random Llama in float32, EAGLE and EAGLE-3 drafters (tests/engine)",
+        "jobs": JOBS,
+        "concurrency": CONCURRENCY,
+    }
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    found.setdefault(section, {})[name] = {"at": now, "result": value}
+    RESULT.write_text(json.dumps(found, indent=1) + "\n")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_equal_the_plain_servers(work: Path, known: Reference, case: str) -> None:
+    begun = time.monotonic()
+    name = case.replace(" ", "-").replace(",", "").replace("'", "")
+    with tier_server(work, name, **CASES[case]) as server:
+        version = server.client.state().versions.engine_version
+        report = compare(server, known, seed=len(case), concurrency=CONCURRENCY)
+    _record(
+        "equality",
+        case,
+        {"sglang": version, **asdict(report), "seconds": round(time.monotonic() - begun, 1)},
+    )
+    assert report.wrong == []
+    assert report.used == 0
+    assert report.switches > 40
+    assert report.aborted > 0
+
+
+@pytest.mark.parametrize("fault", tier_checks.FAULTS)
+def test_every_fault_is_noticed(work: Path, known: Reference, fault: tier_checks.Fault) -> None:
+    noticed = tier_rig.notices(work, f"fault-{fault}", known, fault)
+    _record("faults", fault, noticed[:300])
+    assert noticed
+
+
+def _accept_lengths(client: PluginClient) -> list[float]:
+    prompts = [f"how well is this drafted {number}" for number in range(8)]
+    answers = client.engine.generate(prompts, new_tokens=160)
+    return [round(answer["meta_info"]["spec_accept_length"], 4) for answer in answers]
+
+
+@pytest.mark.parametrize("tier", ["s1k1d2", "s3k1d4", "s3k2d4"])
+def test_a_tier_drafts_exactly_as_well_as_a_server_launched_with_it(work: Path, tier: str) -> None:
+    steps, topk, tokens = tier[1], tier[3], tier[5]
+    shape = ("--speculative-num-steps", steps, "--speculative-eagle-topk", topk,
+             "--speculative-num-draft-tokens", tokens)  # fmt: skip
+    with (
+        CpuEngine(work, f"static-{tier}", adaptive=False, args=shape) as engine,
+        PluginClient(engine) as client,
+    ):
+        static = _accept_lengths(client)
+    with tier_server(work, f"fixed-{tier}", tiers=MORE) as server:
+        server.client.command("on", tier=tier)
+        server.client.wait_runs(tier)
+        tiered = _accept_lengths(server.client)
+    _record("accept lengths", tier, {"static": static, "tier": tiered})
+    assert tiered == static
+
+
+def test_off_holds_fewer_slots_than_the_widest_tier(work: Path, known: Reference) -> None:
+    highest: dict[str, int] = {}
+    for reserve in ("next", "all"):
+        env = {"SPECDECK_RESERVE": reserve}
+        with tier_server(work, f"off-{reserve}", tiers=WIDE, env=env) as server:
+            client = server.client
+            client.command("off")
+            client.wait_runs("off")
+            prompts = [job.prompt for job in known.jobs[:16]]
+            with client.load(prompts, clients=16, new_tokens=100):
+                client.wait(lambda c=client: c.replica().running == 16, "16 running", 30)  # type: ignore[misc]
+                seen = []
+                for _ in range(60):
+                    load = client.http.get("/v1/loads").json()["loads"][0]
+                    seen.append(load["num_used_tokens"])
+                    time.sleep(0.05)
+            highest[reserve] = max(seen)
+    _record("highest used slots while off", "16 requests of 100 tokens", highest)
+    # Twice alloc_len: 2 against 40 slots for each of 16 requests.
+    assert highest["all"] - highest["next"] > 16 * 30
+
+
+@pytest.mark.parametrize(
+    "folder", [f for f in os.environ.get(FOLDERS_VARIABLE, "").split(":") if f]
+)
+def test_another_version_of_sglang(work: Path, folder: str) -> None:
+    path = Path(folder)
+    known = tier_rig.reference(work, seed=13, count=70, paths=[path])
+    with tier_server(work, f"v-{path.name}", tiers=MORE, paths=[path]) as server:
+        version = server.client.state().versions.engine_version
+        report = compare(server, known, seed=5, concurrency=CONCURRENCY)
+    _record("versions", version, asdict(report))
+    assert report.wrong == []
+    assert (report.used, report.switches > 20) == (0, True)

@@ -1,0 +1,124 @@
+"""A plugin of the tests' own: watches the KV slots under every draft, and can break our hooks.
+
+A reserve that is too small fails silently: drafts go to whatever slots a request's row still holds.
+So every draft and every verify asserts that its slots are reserved, and the slots beyond each
+request's length are written to a file by tier.  The faults show that the suite would notice; they
+exist here alone, in no installed file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+NAME = "tier_checks"
+SLOTS_VARIABLE = "TIER_CHECKS_SLOTS"
+FAULT_VARIABLE = "TIER_CHECKS_FAULT"
+
+Fault = Literal["width", "early-return", "reserve", "length"]
+FAULTS: tuple[Fault, ...] = ("width", "early-return", "reserve", "length")
+
+_PLUGIN = '''
+import contextlib
+import json
+import os
+
+from engine_patch import adapter_off, adapter_relay, adapter_reserve, adapter_tiers
+from engine_patch.tier import TierShape
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+seen = {}
+
+
+def reserved(batch, needed, tier):
+    if batch.forward_mode.is_idle():
+        return
+    beyond = [
+        request.kv.kv_allocated_len - length
+        for request, length in zip(batch.reqs, batch.seq_lens.tolist(), strict=True)
+    ]
+    assert min(beyond) >= needed, f"{tier} needs {needed} slots, {min(beyond)} are reserved"
+    spans = seen.setdefault(tier, [])
+    spans.append([min(beyond), max(beyond)])
+    if len(spans) % 10 == 0:
+        path = os.environ["TIER_CHECKS_SLOTS"]
+        with open(path + ".new", "w") as file:
+            json.dump({name: rows[-40:] for name, rows in seen.items()}, file)
+        os.replace(path + ".new", path)
+
+
+def active():
+    tiers = adapter_tiers.controller()
+    return "-" if tiers is None else tiers.active
+
+
+def draft(original, worker, batch, *args, **kwargs):
+    needed = max(worker.speculative_num_steps * worker.topk, worker.speculative_num_draft_tokens)
+    reserved(batch, needed, active())
+    return original(worker, batch, *args, **kwargs)
+
+
+def watched(verify_input, pool, batch, runner):
+    """An off round: one token per request."""
+    reserved(batch, 1, active())
+    return decode_batch(verify_input, pool, batch, runner)
+
+
+def narrow(worker):
+    """The active tier's candidates are relayed, not the widest's."""
+    return contextlib.nullcontext()
+
+
+def kept_return(controller, tier):
+    """SGLang's early return at an equal step count stays."""
+    if tier == controller.active:
+        return
+    controller.worker.topk = controller.worker._draft_worker.topk = TierShape.parse(tier).topk
+    controller.worker.apply_runtime_state(controller.states[tier])
+    controller.active = tier
+
+
+def short(verify_input, pool, batch, runner):
+    """An off round that does not see its own token."""
+    forward, replays = watched(verify_input, pool, batch, runner)
+    forward.seq_lens = forward.seq_lens - 1
+    return forward, replays
+
+
+decode_batch = adapter_off.decode_batch
+
+
+def register():
+    adapter_off.decode_batch = watched
+    fault = os.environ.get("TIER_CHECKS_FAULT")
+    if fault == "width":
+        adapter_relay.full_width = narrow
+    elif fault == "early-return":
+        adapter_tiers.TierController._activate = kept_return
+    elif fault == "reserve":
+        # Every tier seems to fit into what was reserved.
+        adapter_reserve.length_of = lambda tier: 0
+    elif fault == "length":
+        adapter_off.decode_batch = short
+    path = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft"
+    HookRegistry.register(path, draft, HookType.AROUND)
+'''
+
+
+def install(folder: Path) -> Path:
+    """Lay the plugin out as an installed distribution; returns the folder for the search path."""
+    info = folder / f"{NAME}-0.dist-info"
+    info.mkdir(parents=True)
+    (folder / f"{NAME}_plugin.py").write_text(_PLUGIN)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
+    (info / "entry_points.txt").write_text(
+        f"[sglang.srt.plugins]\n{NAME} = {NAME}_plugin:register\n"
+    )
+    return folder
+
+
+def slots(file: Path) -> dict[str, list[tuple[int, int]]]:
+    """Least and most slots beyond a request's length in the newest rounds of each tier."""
+    said: dict[str, list[list[int]]] = json.loads(file.read_text())
+    return {tier: [(row[0], row[1]) for row in rows] for tier, rows in said.items()}

@@ -1,0 +1,213 @@
+"""A server with trees, chains and off, random commands under load, and the comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tests.engine import overlap_loop, tier_checks, tier_workload
+from tests.engine.cpu_engine import CpuEngine, EngineError
+from tests.engine.plugin_client import PluginClient
+from tests.engine.tier_workload import Job, Outcome
+
+ALL = "off,s1k1d2,s3k1d4,s2k4d8"
+MORE = "off,s1k1d2,s3k1d4,s3k2d4,s2k4d8,s3k4d16,s1k4d4"
+"""Three shapes with equal steps, two with equal steps and draft tokens."""
+WIDE = "off,s1k1d2,s2k4d8,s5k4d8"
+"""Launched on a tier that needs fewer slots than the last."""
+TREE = ("--speculative-num-steps", "2", "--speculative-eagle-topk", "4",
+        "--speculative-num-draft-tokens", "8")  # fmt: skip
+FLAVOURS = ("keep", "warm", "cold")
+RETRACTIONS = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "9"}
+"""SGLang's own switch for tests: retract requests every few decode steps."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Jobs and what the plain server answered."""
+
+    jobs: list[Job]
+    answers: list[Outcome]
+
+
+def reference(work: Path, seed: int, count: int, *, paths: Sequence[Path] = ()) -> Reference:
+    """Ask a plain server.
+
+    Args:
+        paths: folders in front of the module search path, for another SGLang.
+    """
+    asked = tier_workload.jobs(seed, count)
+    with CpuEngine(work, f"plain-{seed}", algorithm=None, plugin=False, paths=paths) as engine:
+        asked = tier_workload.without_ties(engine.url, asked)
+        first = tier_workload.run(engine.url, asked, concurrency=8, aborts=False)
+        asked = tier_workload.with_stops(asked, first)
+        answers = tier_workload.run(engine.url, asked, concurrency=8, aborts=False)
+    return Reference(asked, answers)
+
+
+@dataclass(frozen=True)
+class TierServer:
+    """A server under test, and where the watched slots are written."""
+
+    engine: CpuEngine
+    client: PluginClient
+    slots: Path
+
+
+@contextmanager
+def tier_server(
+    work: Path,
+    name: str,
+    *,
+    tiers: str = ALL,
+    algorithm: str = "EAGLE3",
+    args: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    overlap: bool = False,
+    fault: tier_checks.Fault | None = None,
+    paths: Sequence[Path] = (),
+) -> Iterator[TierServer]:
+    """Start a server with trees that watches its slots; stop it at the end."""
+    plugins = ["specdeck", tier_checks.NAME]
+    folders = [*paths, tier_checks.install(work / f"{name}-checks")]
+    if overlap:
+        plugins.append(overlap_loop.NAME)
+        folders.append(overlap_loop.install(work / f"{name}-overlap"))
+    slots = work / f"{name}-slots.json"
+    variables = {
+        "SGLANG_PLUGINS": ",".join(plugins),
+        tier_checks.SLOTS_VARIABLE: str(slots),
+    } | dict(env or {})
+    if fault is not None:
+        variables[tier_checks.FAULT_VARIABLE] = fault
+    server = CpuEngine(
+        work,
+        name,
+        algorithm=algorithm,
+        tiers=tiers,
+        args=[*TREE, *args],
+        env=variables,
+        paths=folders,
+    )
+    with server, PluginClient(server) as client:
+        yield TierServer(server, client, slots)
+
+
+def commanded(client: PluginClient, seed: int) -> tuple[threading.Thread, threading.Event]:
+    """A thread that sends random commands until its event is set."""
+    rng, stop = random.Random(seed), threading.Event()
+    tiers = [tier.name for tier in client.state().tiers if tier.name != "off"]
+
+    def send() -> None:
+        # A server that dies is noticed by the requests.
+        with contextlib.suppress(httpx.HTTPError, AssertionError):
+            while not stop.is_set():
+                put()
+
+    def put() -> None:
+        draw = rng.random()
+        if draw < 0.4:
+            client.put("off", off_flavour=rng.choice(FLAVOURS))
+        elif draw < 0.9:
+            client.put("on", tier=rng.choice(tiers))
+        else:
+            order = rng.sample(tiers, 2)
+            client.put(
+                "auto",
+                thresholds={
+                    "tiers": [*order, "off"],
+                    "boundaries": [{"up_at": 4, "down_at": 2}, {"up_at": 9, "down_at": 6}],
+                    "min_dwell_steps": rng.choice([1, 3, 8]),
+                },
+            )
+        time.sleep(rng.random() * 0.03)
+
+    return threading.Thread(target=send), stop
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run showed.
+
+    Args:
+        kinds: kinds of switches seen, as ("s2k4d8", "off").
+    """
+
+    wrong: list[str]
+    aborted: int
+    switches: int
+    kinds: int
+    retractions: int
+    used: int
+    highest_used: int
+
+
+def compare(server: TierServer, known: Reference, *, seed: int, concurrency: int) -> Report:
+    """Run the reference's jobs under random commands."""
+    client, start = server.client, server.client.replica().switches
+    sender, stop = commanded(client, seed)
+    kinds: set[tuple[str, str]] = set()
+    highest = 0
+
+    def watch() -> None:
+        with contextlib.suppress(httpx.HTTPError, AssertionError):
+            look()
+
+    def look() -> None:
+        nonlocal highest
+        seen = start
+        while not stop.is_set():
+            state = client.state(since=seen)
+            kinds.update((entry.from_tier, entry.to_tier) for entry in state.journal)
+            seen = state.journal[-1].seq if state.journal else seen
+            kv = state.replicas[0].kv
+            highest = max(highest, kv.committed + kv.reserve)
+            time.sleep(0.05)
+
+    watcher = threading.Thread(target=watch)
+    for thread in (sender, watcher):
+        thread.start()
+    try:
+        got = tier_workload.run(server.engine.url, known.jobs, concurrency=concurrency, aborts=True)
+    finally:
+        stop.set()
+        for thread in (sender, watcher):
+            thread.join()
+    client.wait(lambda: client.replica().running == client.replica().queued == 0, "idle")
+    time.sleep(0.5)
+    flushed = client.http.post("/flush_cache")
+    assert flushed.status_code == 200, flushed.text
+    load = client.http.get("/v1/loads").json()["loads"][0]
+    replica = client.replica()
+    return Report(
+        wrong=tier_workload.differences(known.jobs, known.answers, got),
+        aborted=sum(outcome.aborted for outcome in got),
+        switches=replica.switches - start,
+        kinds=len(kinds),
+        retractions=replica.retractions,
+        used=load["num_used_tokens"],
+        highest_used=highest,
+    )
+
+
+def notices(work: Path, name: str, known: Reference, fault: tier_checks.Fault) -> str:
+    """What is wrong with a server that has a fault; "" if nothing is noticed."""
+    try:
+        with tier_server(work, name, tiers=WIDE, fault=fault) as server:
+            for seed in range(3):
+                report = compare(server, known, seed=seed, concurrency=12)
+                if report.wrong:
+                    return report.wrong[0]
+    except (AssertionError, httpx.HTTPError, EngineError) as error:
+        log = (work / f"{name}.log").read_text(errors="replace")
+        crash = [line for line in log.splitlines() if "Error" in line and "Connection" not in line]
+        return crash[-1] if crash else repr(error)
+    return ""
