@@ -8,7 +8,18 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from controlplane.messages import PolicyRequest, RollbackRequest, StopAnswer, StopRequest
+from controlplane.messages import (
+    AddEngineRequest,
+    EngineStatus,
+    GroupPolicyRequest,
+    PolicyRequest,
+    RemoveEngineRequest,
+    RollbackRequest,
+    StopAnswer,
+    StopRequest,
+    TakeoverAnswer,
+    TakeoverRequest,
+)
 from store.audit_chain import AuditCheck
 from store.policies import PolicyConfig
 from store.records import AuditEntry
@@ -50,6 +61,33 @@ class PolicyCalls:
     async def resume(self, request: StopRequest) -> list[StopAnswer]:
         """Let it act again where ``pause`` stopped it."""
         return self._read_list(StopAnswer, await self._request("POST", "/v1/resume", body=request))
+
+    async def add_engine(self, request: AddEngineRequest) -> EngineStatus:
+        """Look after one more engine."""
+        answer = await self._request("POST", "/v1/engines", body=request)
+        return self._read(EngineStatus, answer)
+
+    async def remove_engine(self, engine_id: str, request: RemoveEngineRequest) -> EngineStatus:
+        """Leave an engine alone that was added by request."""
+        path = f"/v1/engines/{quote(engine_id, safe='')}"
+        return self._read(EngineStatus, await self._request("DELETE", path, body=request))
+
+    async def set_group_policy(
+        self, group: str, request: GroupPolicyRequest, *, dry_run: bool = False
+    ) -> list[StopAnswer]:
+        """Run one policy on every engine of a group."""
+        answer = await self._request(
+            "PUT",
+            f"/v1/groups/{quote(group, safe='')}/policy",
+            body=request,
+            query={"dry_run": "true"} if dry_run else None,
+        )
+        return self._read_list(StopAnswer, answer)
+
+    async def take_over(self, engine_id: str, request: TakeoverRequest) -> TakeoverAnswer:
+        """Take the claim on an engine from another control plane."""
+        path = f"/v1/engines/{quote(engine_id, safe='')}/takeover"
+        return self._read(TakeoverAnswer, await self._request("POST", path, body=request))
 
     async def check_audit(self, expect: str = "") -> AuditCheck:
         """Whether the audit's hash chain is whole.

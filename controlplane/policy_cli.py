@@ -141,7 +141,7 @@ def set_policy(
     if not change and all(one is None for one in (kind, file, stance, delegate)):
         say("nothing to set: give KEY=VALUE, --kind, --file, --stance or --delegate")
         raise typer.Exit(USAGE)
-    whole = None if file is None else _from_file(file)
+    whole = None if file is None else from_file(file)
 
     async def ask(client: ControlPlaneClient) -> tuple[PolicyConfig, PolicyConfig]:
         present = await client.policy(engine)
@@ -199,7 +199,8 @@ def _made(before: PolicyConfig, after: PolicyConfig, *, dry_run: bool, as_json: 
         show(f"    {line}")
 
 
-def _from_file(file: Path) -> Policy:
+def from_file(file: Path) -> Policy:
+    """The policy of a TOML or JSON file; what is wrong with it is told."""
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
         values: dict[str, Any] = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)

@@ -40,6 +40,7 @@ _SUMMARIES = {
     "doctor": "explain an engine in plain words: what it can do, what is wrong",
     "engine": "check whether the plugin fits the SGLang installed here",
     "open": "open the console at the moment that a link names",
+    "fleet": "add and remove engines, give a group a policy, take a claim over",
     "override": "set, extend or release an operator's override",
     "pause": "stop automation on many engines",
     "pin": "hold one tier while an evaluation runs",

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.fleet_cli import run as run_fleet
 from controlplane.turns import Turn, turn_of
 from engine_patch.tier import OFF
 from store.observations import Sample
@@ -166,6 +167,33 @@ async def test_a_claim_is_taken_over_only_with_the_name_of_its_holder(
             assert (audit.action, audit.detail) == ("claim.takeover", "from rival: it hangs")
             none = await sent(http, "POST", path, holder="rival", reason="again")
             assert (none.status_code, none.json()["code"]) == (409, "no_foreign_claim")
+
+
+async def test_the_command_line_adds_lists_and_removes(
+    engine: EmbeddedEngine,
+    second: EmbeddedEngine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def cli(*words: str) -> tuple[int, str]:
+        code = await asyncio.to_thread(run_fleet, [*words, "--url", running.url])
+        return code, capsys.readouterr().out
+
+    policy = tmp_path / "policy.json"
+    policy.write_text(two_tiers().model_dump_json())
+    async with control_plane(settings_of(tmp_path, engine.url)) as running:
+        assert (await cli("add", second.url, "--id", "e2", "--group", "canary"))[0] == 0
+        await until(lambda: running.service.runner("e2").pilot.policy is not None)
+        code, out = await cli("policy", "canary", "--file", str(policy), "--reason", "same")
+        assert code == 0
+        assert out.startswith("e2  version 2")
+        assert (await cli("policy", "nobody", "--file", str(policy)))[0] == 4
+        code, out = await cli("list", "--group", "canary")
+        assert out.split()[:3] == ["e2", "canary", second.url]
+        assert (await cli("takeover", "e2", "--holder", "x", "--reason", "y"))[0] == 4
+        assert (await cli("remove", "e2"))[0] == 0
+        assert (await cli("remove", "e2"))[0] == 4
+        assert (await cli("add", "nonsense"))[0] == 4
 
 
 def test_the_takeover_is_in_the_command_and_ends_with_the_claim() -> None:
