@@ -1,4 +1,4 @@
-"""The command ``fleet``: engines added and removed, groups, claims.  Exit codes: ``docs/cli.md``."""
+"""The command ``fleet``: engines, groups of them, and claims.  Exit codes: ``docs/cli.md``."""
 
 from __future__ import annotations
 

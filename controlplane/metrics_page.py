@@ -87,6 +87,9 @@ class Page(Collector):
             "specdeck_override_left_seconds", "Time an override has left", labels=_ENGINE
         )
         alarms = GaugeMetricFamily("specdeck_alarms", "Alarms raised now", labels=_ENGINE)
+        alarm = GaugeMetricFamily(
+            "specdeck_alarm", "1 for each alarm that is up", labels=("engine", "code")
+        )
         for status in self._service.statuses():
             name, tick = status.engine.engine_id, status.tick
             if tick is None:
@@ -94,6 +97,8 @@ class Page(Collector):
             sample = tick.observation if isinstance(tick.observation, Sample) else None
             up.add_metric([name], 0.0 if sample is None else 1.0)
             alarms.add_metric([name], float(len(tick.alarms)))
+            for code in dict.fromkeys(one.code for one in tick.alarms):
+                alarm.add_metric([name, code], 1.0)
             stale.add_metric([name], tick.stale_s)
             if tick.desired is not None:
                 desired.add_metric([name, tick.desired], 1.0)
@@ -107,7 +112,7 @@ class Page(Collector):
                 rate.add_metric([name], tick.decode_tok_s)
             if tick.override_left_s is not None:
                 override.add_metric([name], tick.override_left_s)
-        yield from (up, desired, confirmed, running, rate, accept, stale, override, alarms)
+        yield from (up, desired, confirmed, running, rate, accept, stale, override, alarms, alarm)
 
     def _loops(self) -> Iterator[CounterMetricFamily]:
         polls = CounterMetricFamily("specdeck_polls", "Polls made", labels=_ENGINE)
