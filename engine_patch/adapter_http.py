@@ -123,7 +123,12 @@ def answers(
         message = "" if applied else (live.refused if live else "") or "the scheduler refused it"
         said.append(
             ReplicaAnswer(
-                dp_rank=dp_rank, applied=applied, tier=wanted if applied else None, message=message
+                dp_rank=dp_rank,
+                applied=applied,
+                tier=wanted if applied else None,
+                message=message,
+                needed_slots=None if applied or live is None else live.needed_slots,
+                free_slots=None if applied or live is None else live.free_slots,
             )
         )
     return tuple(said)

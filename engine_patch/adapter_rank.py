@@ -79,6 +79,7 @@ class Rank:
         self._prefill_tokens = self._retractions = self._graph_misses = 0
         self._prefilling = self._joining = 0
         self._refused = ""
+        self._slots: tuple[int | None, int | None] = (None, None)
         self._silent = False
         self._journal: deque[bytes] = deque(maxlen=JOURNAL_LENGTH)
         self._journaled = 0
@@ -170,6 +171,7 @@ class Rank:
             else None,
         )
         self._refused = "" if answer.applied else answer.message
+        self._slots = (answer.needed_slots, answer.free_slots)
         self.publish()
         return answer.applied
 
@@ -305,6 +307,8 @@ class Rank:
             "switches": 0 if chooser is None else chooser.switches,
             "journal_first": 1 if chooser is None else chooser.journal_first,
             "refused": self._refused,
+            "needed_slots": self._slots[0],
+            "free_slots": self._slots[1],
             "fault": "" if mine is None else mine.fault,
             "off_flavour": None
             if off is None

@@ -159,8 +159,12 @@ class Chooser:
         """
         wanted = self._wanted(command)
         short = self._short(wanted, running, free_slots)
-        if short:
-            return self._answer(applied=False, message=short)
+        if short is not None:
+            needed, free = short
+            return self._answer(
+                applied=False,
+                message=f"kv_short: tier {wanted} needs {needed} more KV slots, {free} are free",
+            ).model_copy(update={"needed_slots": needed, "free_slots": free})
         self.mode = command.mode
         self.wanted = wanted
         self.thresholds = command.thresholds or self.thresholds
@@ -232,20 +236,21 @@ class Chooser:
             return command.tier or self.last_speculating
         return self.tier
 
-    def _short(self, wanted: TierName, running: int, free_slots: int | None) -> str:
+    def _short(
+        self, wanted: TierName, running: int, free_slots: int | None
+    ) -> tuple[int, int] | None:
+        """KV slots that a tier needs and that are free; None if they suffice."""
         if not self._reserve_follows or free_slots is None:
-            return ""
+            return None
         needed = running * (self._reserves[wanted] - self._reserves[self.tier])
-        if needed <= free_slots:
-            return ""
-        return f"kv_short: tier {wanted} needs {needed} more KV slots, {free_slots} are free"
+        return None if needed <= free_slots else (needed, free_slots)
 
     def _no_slots(self, wanted: TierName, batch: int, free_slots: Callable[[], int] | None) -> bool:
         if not self._reserve_follows or free_slots is None:
             return False
         if self._reserves[wanted] <= self._reserves[self.tier]:
             return False
-        return bool(self._short(wanted, batch, free_slots()))
+        return self._short(wanted, batch, free_slots()) is not None
 
     def _dwell(self) -> int:
         return self.thresholds.min_dwell_steps if self.thresholds else 0

@@ -387,12 +387,19 @@ class SpeculationCommand(Frozen):
 
 
 class ReplicaAnswer(Wire):
-    """What one DP replica did with a command: every replica answers, or the command timed out."""
+    """What one DP replica did with a command: every replica answers, or the command timed out.
+
+    Args:
+        needed_slots, free_slots: KV slots a move up needs beyond those held, and those that are
+            free or evictable; only where it was refused for lack of them.
+    """
 
     dp_rank: int
     applied: bool
     tier: TierName | None = None
     message: str = ""
+    needed_slots: int | None = None
+    free_slots: int | None = None
 
 
 class CommandAnswer(Wire):

@@ -72,6 +72,7 @@ class RankLive(Wire):
         tier: what the rank runs; None on a plain server.
         wanted: the tier the command in force asks for; None in ``auto``.
         refused: the rank's words on the last command it did not take, "" after one it took.
+        needed_slots, free_slots: of a refusal for lack of KV slots.
         fault: why the rank stopped deciding, "" while it decides.
         off_flavour: what the drafter does while off, None where off was not built.
         keep_reason: why the drafter's keys and values cannot be kept, "" if they can.
@@ -99,6 +100,8 @@ class RankLive(Wire):
     switches: int = 0
     journal_first: int = 1
     refused: str = ""
+    needed_slots: int | None = None
+    free_slots: int | None = None
     fault: str = ""
     off_flavour: OffFlavour | None = None
     keep_reason: str = ""

@@ -141,7 +141,13 @@ class Desk:
         message = replicas[0].message if replicas else "no replica answered"
         short = message.startswith(RefusalCode.KV_SHORT)
         code = RefusalCode.KV_SHORT if short else RefusalCode.UNSUPPORTED
-        return self.front.refuse(code, message, self._now_ms())
+        refusal = self.front.refuse(code, message, self._now_ms())
+        first = replicas[0] if replicas else None
+        if first is None or not short:
+            return refusal
+        return refusal.model_copy(
+            update={"needed_slots": first.needed_slots, "free_slots": first.free_slots}
+        )
 
     def _watch_lease(self) -> None:
         if self._lease is not None:

@@ -159,6 +159,7 @@ def test_a_move_up_without_free_slots_is_refused_and_nothing_moves() -> None:
     answer = engine.command(RankCommand(mode=Mode.ON, tier=CHAIN))
     assert not answer.applied
     assert answer.message.startswith("kv_short: tier s3k1d4 needs 36 more KV slots, 10 are free")
+    assert (answer.needed_slots, answer.free_slots) == (36, 10)
     engine.advance(200)
     assert engine.chooser.tier == OFF
 
