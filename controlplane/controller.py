@@ -169,7 +169,7 @@ def _sample_step(
 ) -> tuple[ControllerState, Tick, Command | None]:
     basis = state.basis
     config, rules = basis.config, basis.rules
-    stance = config.policy.stance
+    stance = config.policy.stance_at(sample.at_utc_ms)
     time, advance = passed_sample(state.time, sample, basis.stale_after_ms)
     now = time.clock.now_ms
     settled: tuple[Decision, ...] = ()

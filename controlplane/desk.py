@@ -35,6 +35,7 @@ POLICY_PARTS = (
     "lease_s",
     "stale_after_s",
     "delegate",
+    "windows",
 )
 """What a rollback takes over from an earlier version."""
 
@@ -77,8 +78,13 @@ class Desk:
         self._wake = wake
         self._turn = asyncio.Lock()
 
-    async def set_override(self, request: OverrideRequest, author: str) -> Override:
+    async def set_override(
+        self, request: OverrideRequest, author: str, *, dry_run: bool = False
+    ) -> Override:
         """Store and apply an override; it replaces one in force.
+
+        Args:
+            dry_run: check and answer with the override that it would be; nothing changes.
 
         Raises:
             ProblemError: it cannot be granted, or the store cannot be written; nothing changed.
@@ -93,6 +99,8 @@ class Desk:
                 now_utc_ms=self._around.clock.utc_ms(),
                 longest_s=self._around.override_max_s,
             )
+            if dry_run:
+                return made
             wanted = made.mode if made.tier is None else f"{made.mode} {made.tier}"
             detail = f"{wanted} for {request.length_s:g} s, guards {made.guards}: {made.reason}"
             stored = await self._keep([made, self._audit(author, "override.set", detail)])
@@ -188,6 +196,7 @@ class Desk:
                 "reason": request.reason,
                 "rules": RULES,
                 "paused_from": present.paused_from if request.stance is None else None,
+                "windows": present.windows if request.windows is None else request.windows,
                 "delegate": present.delegate if request.delegate is None else request.delegate,
             }
             detail = f"version {present.version + 1}, {stance}: {request.reason}".rstrip(": ")

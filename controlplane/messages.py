@@ -8,7 +8,7 @@ from engine_patch.contract import Mode
 from engine_patch.costs import StepCost
 from engine_patch.tier import Frozen, TierName, Wire
 from store.observations import PluginStatus
-from store.policies import Policy, PolicyConfig, Stance
+from store.policies import Policy, PolicyConfig, Stance, Window
 from store.records import Alarm, EngineRecord, Guards, Override, Reason, Tick
 
 API_VERSION = "v1"
@@ -164,12 +164,14 @@ class PolicyRequest(Frozen):
     Args:
         stance: None keeps the present one.
         delegate: whether the engine applies the thresholds itself; None keeps it as it is.
+        windows: times of the week with another stance; None keeps them.
         if_version: the version this was made for; refused if another one is in force meanwhile.
     """
 
     policy: Policy
     stance: Stance | None = None
     delegate: bool | None = None
+    windows: tuple[Window, ...] | None = Field(default=None, max_length=50)
     author: str = Field(min_length=1, max_length=200)
     reason: str = Field(default="", max_length=500)
     if_version: int | None = Field(default=None, ge=1)

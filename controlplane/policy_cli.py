@@ -25,6 +25,7 @@ from controlplane.policy_text import (
     changed_policy,
     changes_between,
     read_policy,
+    read_window,
     thresholds_line,
     version_line,
     version_text,
@@ -47,7 +48,7 @@ from controlplane.terminal import (
 )
 from engine_patch.contract import Mode
 from engine_patch.tier import OFF
-from store.policies import Policy, PolicyConfig, Stance
+from store.policies import Policy, PolicyConfig, Stance, Window
 from store.records import Guards, Override
 
 policy_app = typer.Typer(
@@ -129,6 +130,10 @@ def set_policy(
         bool | None,
         typer.Option(help="The engine applies the thresholds itself and is supervised."),
     ] = None,
+    window: Annotated[
+        list[str] | None,
+        typer.Option(help="'mon-fri 22:00-06:00 paused', UTC; 'none' removes all."),
+    ] = None,
     reason: Reason = "",
     author: Author = "",
     if_version: IfVersion = None,
@@ -138,9 +143,10 @@ def set_policy(
     as_json: Json = False,
 ) -> None:
     """Make a new version: some numbers changed, another kind, or a whole policy from a file."""
-    if not change and all(one is None for one in (kind, file, stance, delegate)):
+    if not change and not window and all(one is None for one in (kind, file, stance, delegate)):
         say("nothing to set: give KEY=VALUE, --kind, --file, --stance or --delegate")
         raise typer.Exit(USAGE)
+    windows = _windows(window)
     whole = None if file is None else from_file(file)
 
     async def ask(client: ControlPlaneClient) -> tuple[PolicyConfig, PolicyConfig]:
@@ -149,6 +155,7 @@ def set_policy(
             policy=changed_policy(whole or present.policy, kind, change or ()),
             stance=stance,
             delegate=delegate,
+            windows=windows,
             author=author or login(),
             reason=reason,
             if_version=present.version if if_version is None else if_version,
@@ -197,6 +204,17 @@ def _made(before: PolicyConfig, after: PolicyConfig, *, dry_run: bool, as_json: 
     show(f"{'would be ' if dry_run else ''}{version_line(after)}")
     for line in changes_between(before, after):
         show(f"    {line}")
+
+
+def _windows(given: list[str] | None) -> tuple[Window, ...] | None:
+    if not given:
+        return None
+    if given == ["none"]:
+        return ()
+    try:
+        return tuple(read_window(one) for one in given)
+    except ValueError as error:
+        raise as_usage(error) from error
 
 
 def from_file(file: Path) -> Policy:

@@ -10,11 +10,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from store.policies import (
+    DAYS,
     FixedPolicy,
     GoodputPolicy,
     HysteresisPolicy,
     Policy,
     PolicyConfig,
+    Window,
 )
 
 _POLICY: TypeAdapter[Policy] = TypeAdapter(Policy)
@@ -66,6 +68,7 @@ def version_text(config: PolicyConfig) -> str:
         for name, value in shown.items()
         if name not in ("kind", "tiers", "tier", "boundaries")
     ]
+    lines += [f"  window  {window_text(one)}" for one in config.windows]
     return "\n".join(lines)
 
 
@@ -73,7 +76,11 @@ def changes_between(old: PolicyConfig, new: PolicyConfig) -> list[str]:
     """``up_hold_s 2.0 -> 4.0`` for every number that differs."""
 
     def told(config: PolicyConfig) -> dict[str, Any]:
-        beside = {"stance": config.stance.value, "delegate": config.delegate}
+        beside = {
+            "stance": config.stance.value,
+            "delegate": config.delegate,
+            "windows": [window_text(one) for one in config.windows],
+        }
         return config.policy.model_dump(mode="json") | beside
 
     before, after = told(old), told(new)
@@ -111,6 +118,42 @@ def changed_policy(present: Policy, kind: str | None, changes: Sequence[str]) ->
             raise ValueError(f"{change!r}: write KEY=VALUE, for example up_hold_s=4")
         values[key.strip()] = _value(text)
     return _POLICY.validate_python(values)
+
+
+def read_window(text: str) -> Window:
+    """``mon-fri 22:00-06:00 paused``, ``daily 02:00-03:00 shadow``, ``sat,sun 00:00-00:00 paused``.
+
+    Raises:
+        ValueError: it is written otherwise.
+    """
+    words = text.split()
+    times = words[1].partition("-") if len(words) == 3 else ("", "", "")
+    if not times[1]:
+        raise ValueError(
+            f"{text!r}: write DAYS HH:MM-HH:MM STANCE, like mon-fri 22:00-06:00 paused"
+        )
+    return Window.model_validate(
+        {"days": _days(words[0]), "start": times[0], "end": times[2], "stance": words[2]}
+    )
+
+
+def window_text(window: Window) -> str:
+    """The same written back."""
+    days = ",".join(window.days) or "daily"
+    return f"{days} {window.start}-{window.end} {window.stance} (UTC)"
+
+
+def _days(text: str) -> tuple[str, ...]:
+    if text == "daily":
+        return ()
+    found: list[str] = []
+    for part in text.split(","):
+        first, sign, last = part.partition("-")
+        if first not in DAYS or (sign and last not in DAYS):
+            raise ValueError(f"{part!r} is no weekday: daily, {', '.join(DAYS)}, or mon-fri")
+        at, end = DAYS.index(first), DAYS.index(last if sign else first)
+        found += [DAYS[(at + step) % 7] for step in range((end - at) % 7 + 1)]
+    return tuple(dict.fromkeys(found))
 
 
 def read_policy(values: Mapping[str, Any]) -> Policy:

@@ -66,10 +66,12 @@ def list_ticks(
 
 
 @router.get("/engines/{engine_id}/decisions", tags=["engines"], responses=declared(404))
-def list_decisions(engine_id: EngineId, service: TheService, limit: Limit = 100) -> list[Decision]:
+def list_decisions(
+    engine_id: EngineId, service: TheService, limit: Limit = 100, before_id: RowId = None
+) -> list[Decision]:
     """Decisions with their clauses and what became of them, newest first."""
     service.runner(engine_id)
-    return service.store.decisions(engine_id, limit=limit)
+    return service.store.decisions(engine_id, before_id=before_id, limit=limit)
 
 
 @router.get("/engines/{engine_id}/switches", tags=["engines"], responses=declared(404))
@@ -108,11 +110,15 @@ async def set_override(
     timeout: Annotated[
         float, Query(gt=0, le=60, description="Seconds to wait for the confirmation.")
     ] = 5.0,
+    dry_run: Annotated[
+        bool, Query(description="Check it and answer what would be; change nothing.")
+    ] = False,
 ) -> OverrideAnswer:
     """Set an override; it takes effect at once and replaces one in force."""
     runner = service.runner(engine_id)
-    override = await runner.desk.set_override(body, caller.author(body.author))
-    if wait is None:
+    author = caller.author(body.author)
+    override = await runner.desk.set_override(body, author, dry_run=dry_run)
+    if wait is None or dry_run:
         return OverrideAnswer(override=override)
     confirmed = await runner.confirmed(override, timeout)
     if not confirmed:

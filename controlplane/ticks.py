@@ -51,7 +51,8 @@ def make_tick(
     time, obedience, granted = state.time, state.obedience, state.granted
     now = time.clock.now_ms
     confirmed = observation.engine_tier if isinstance(observation, Sample) else None
-    desired, mode = _desired(state)
+    stance = policy.stance_at(observation.at_utc_ms)
+    desired, mode = _desired(state, stance)
     override, left = over, None if over is None else 0.0
     if granted is not None:
         override, left = granted.override, granted.left_ms(now) / 1000
@@ -59,7 +60,7 @@ def make_tick(
         engine_id=policy.engine_id,
         observation=observation,
         verdict=verdict,
-        stance=policy.stance,
+        stance=stance,
         policy_version=policy.version,
         desired=desired,
         desired_mode=mode,
@@ -76,10 +77,10 @@ def make_tick(
     )
 
 
-def _desired(state: ControllerState) -> tuple[str | None, Mode | None]:
+def _desired(state: ControllerState, stance: Stance) -> tuple[str | None, Mode | None]:
     """Tier and mode asked of the engine; None if nothing is asked of it now."""
     asked = state.obedience.asked
-    steering = state.granted is not None or state.basis.config.policy.stance is Stance.ACTIVE
+    steering = state.granted is not None or stance is Stance.ACTIVE
     if asked is None or not steering or state.basis.read_only:
         return None, None
     return (OFF if asked.mode is Mode.OFF else asked.tier), asked.mode

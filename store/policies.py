@@ -22,6 +22,39 @@ RULES = 2
 """The rules that new policy versions are made under; see ``PolicyConfig.rules``."""
 
 
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+
+class Window(Frozen):
+    """A time of the week in which automation has another stance; UTC.
+
+    Args:
+        days: weekdays on which it begins, "mon" to "sun"; empty for every day.
+        start, end: "HH:MM"; an end at or before the start lies on the next day.
+    """
+
+    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = ()
+    start: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    end: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    stance: Stance
+
+    def holds(self, at_utc_ms: int) -> bool:
+        """Whether the moment lies in it."""
+        # The first of January 1970 was a Thursday.
+        day, minute = divmod(at_utc_ms // 60_000, 1440)
+        start, end = _minutes(self.start), _minutes(self.end)
+        if start < end:
+            return start <= minute < end and self._begins(day)
+        return (minute >= start and self._begins(day)) or (minute < end and self._begins(day - 1))
+
+    def _begins(self, day: int) -> bool:
+        return not self.days or DAYS[(day + 3) % 7] in self.days
+
+
+def _minutes(text: str) -> int:
+    return int(text[:2]) * 60 + int(text[3:])
+
+
 class Careful(Frozen):
     """What every policy that changes tiers has: dwell, guards, trials, and a look at what a change
     brought.
@@ -182,6 +215,7 @@ class PolicyConfig(Frozen):
             probe budget, and a change that made things worse is taken back.
         delegate: the engine applies the thresholds itself, in mode ``auto``, where it can; the
             control plane supervises (from rules 2 on).
+        windows: times of the week with another stance; the first that holds counts.
         paused_from: the stance before a stop of many engines; None if none paused this one.
     """
 
@@ -199,3 +233,12 @@ class PolicyConfig(Frozen):
     rules: int = Field(default=1, ge=1, le=RULES)
     paused_from: Stance | None = None
     delegate: bool = False
+    windows: tuple[Window, ...] = Field(default=(), max_length=50)
+
+    def stance_at(self, at_utc_ms: int) -> Stance:
+        """The stance at a moment.  A stop of many engines and a pause stay, whatever the hour."""
+        if self.windows and self.stance is not Stance.PAUSED:
+            for window in self.windows:
+                if window.holds(at_utc_ms):
+                    return window.stance
+        return self.stance

@@ -15,7 +15,14 @@ from pydantic.fields import FieldInfo
 from engine_patch.contract import Mode
 from engine_patch.tier import Boundary, Thresholds, TierShape
 from store.observations import KvNumbers, RankTier, Sample, Source
-from store.policies import FixedPolicy, GoodputPolicy, HysteresisPolicy, PolicyConfig, Stance
+from store.policies import (
+    FixedPolicy,
+    GoodputPolicy,
+    HysteresisPolicy,
+    PolicyConfig,
+    Stance,
+    Window,
+)
 from store.records import (
     AuditEntry,
     BenchmarkPoint,
@@ -126,6 +133,13 @@ _SPECIAL: dict[Any, st.SearchStrategy[Any]] = {
         _THRESHOLDS,
         st.floats(0, 3600),
         st.floats(0.1, 1),
+    ),
+    Window: st.builds(
+        Window,
+        days=st.sampled_from([(), ("mon",), ("sat", "sun")]),
+        start=st.sampled_from(["00:00", "22:30"]),
+        end=st.sampled_from(["06:00", "23:59"]),
+        stance=st.sampled_from(list(Stance)),
     ),
     GoodputPolicy: st.builds(
         GoodputPolicy,
