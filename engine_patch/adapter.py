@@ -12,6 +12,7 @@ from typing import Any
 
 from engine_patch import (
     adapter_build,
+    adapter_flavour,
     adapter_launch,
     adapter_off,
     adapter_relay,
@@ -36,7 +37,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "EAGLEWorkerV2._stub_skipped_draft_extend": adapter_relay.stub,
     "EagleDraftWorker.draft": adapter_relay.draft,
     "EagleDraftWorker._draft_extend_for_prefill": adapter_relay.prefill,
-    "EagleDraftWorker._draft_extend_for_decode": adapter_off.extend,
+    "EagleDraftWorker._draft_extend_for_decode": adapter_flavour.extend,
     "EagleDraftInput.create_idle_input": adapter_relay.idle_input,
     "eagle_prepare_for_verify": adapter_off.prepare,
     "get_batch_sizes_to_capture": adapter_build.capture_sizes,

@@ -5,10 +5,8 @@ and a quarter of it on triton (measured, see docs/engine.md).  Here the verify s
 and only what it forwards is changed: a DECODE batch in place of a one-node tree.  Sampling,
 grammar, log-probabilities, lengths and the relay are SGLang's code, unchanged.
 
-Flavours: *warm* runs the whole draft-extend; *keep* writes the drafter's keys and values and stops
-where attention would begin, since those of a one-layer drafter depend on the token and the target's
-hidden state alone; *cold* does nothing.  After keep and cold the controller lets one off round run
-the whole draft-extend (the bridge) before the first draft.
+``adapter_flavour`` is what the drafter does meanwhile.  After keep and cold the controller lets one
+off round run the whole draft-extend (the bridge) before the first draft.
 """
 
 from __future__ import annotations
@@ -18,10 +16,9 @@ import copy
 import logging
 import os
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
-from engine_patch import adapter_relay, adapter_sglang, adapter_tiers
+from engine_patch import adapter_sglang, adapter_tiers
 from engine_patch.contract import OffFlavour, OffKind
 
 log = logging.getLogger("specdeck")
@@ -258,94 +255,3 @@ def decode_batch(
     )
     graphs = runner.decode_cuda_graph_runner
     return forward, bool(graphs and graphs.can_run_graph(forward))
-
-
-def extend(
-    original: Callable[..., Any], draft_worker: Any, batch: Any, result: Any, **kwargs: Any
-) -> Any:
-    """Around ``EagleDraftWorker._draft_extend_for_decode``: all of it, or what the flavour asks."""
-    tiers = adapter_tiers.controller()
-    flavour = None if tiers is None else tiers.round.flavour
-    if tiers is None or flavour in (None, OffFlavour.WARM) or batch.forward_mode.is_idle():
-        with adapter_relay.full_width(draft_worker):
-            return original(draft_worker, batch, result, **kwargs)
-    off = tiers.off
-    if flavour is OffFlavour.KEEP and off.needs_probe():
-        copied, hidden = copy.copy(batch), result.logits_output.hidden_states
-        with adapter_relay.full_width(draft_worker):
-            original(draft_worker, batch, result, **kwargs)
-        _probe(off, draft_worker, copied, result, hidden)
-        return None
-    if flavour is OffFlavour.KEEP:
-        keep(off, draft_worker, batch, result, result.logits_output.hidden_states)
-    tiers.worker._stub_skipped_draft_extend(batch, result)
-    adapter_sglang.hand_over_read_done(
-        tiers.worker.target_worker.model_runner, draft_worker.draft_runner
-    )
-    return None
-
-
-class _StoredError(Exception):
-    """Ends the drafter's forward once its keys and values are stored."""
-
-
-def keep(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: Any) -> None:
-    """Write the drafter's keys and values for this round's token, and stop there."""
-    from sglang.srt.mem_cache.memory_pool import KVWriteLoc
-    from sglang.srt.model_executor.forward_batch_info import ForwardMode
-
-    runner, attention = draft_worker.draft_runner, off.attention()
-    where = KVWriteLoc(batch.out_cache_loc)
-
-    def store(
-        q: Any, k: Any, v: Any, forward_batch: Any, save_kv_cache: bool = True, **_: Any
-    ) -> Any:
-        del q, forward_batch
-        if save_kv_cache:  # else a fused kernel has written them already
-            scales = (attention.k_scale, attention.v_scale) if attention.k_scale is not None else ()
-            runner.token_to_kv_pool.set_kv_buffer(
-                attention,
-                where,
-                k.view(-1, attention.tp_k_head_num, attention.qk_head_dim),
-                v.view(-1, attention.tp_v_head_num, attention.v_head_dim),
-                *scales,
-            )
-        raise _StoredError
-
-    seen = SimpleNamespace(
-        forward_mode=ForwardMode.DRAFT_EXTEND_V2,
-        out_cache_loc=batch.out_cache_loc,
-        mm_input_embeds=None,
-        contains_mm_inputs=lambda: False,
-        spec_info=SimpleNamespace(hidden_states=hidden_states),
-    )
-    attention.forward = store
-    try:
-        with contextlib.suppress(_StoredError):
-            runner.model.model(result.next_token_ids.long(), batch.seq_lens.long(), seen)
-    finally:
-        del attention.forward
-
-
-def _probe(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: Any) -> None:
-    """Compare keep with the whole draft-extend, which has just run; leave the latter's values."""
-    layer, pool = off.attention().layer_id, draft_worker.draft_runner.token_to_kv_pool
-    at, gap, size, problem = batch.out_cache_loc, 0.0, 0.0, ""
-    try:
-        buffers = (pool.get_key_buffer(layer), pool.get_value_buffer(layer))
-        whole = [buffer[at].clone() for buffer in buffers]
-        for buffer in buffers:
-            buffer[at] = 0
-        try:
-            keep(off, draft_worker, batch, result, hidden_states)
-            gap = max(
-                float((buffer[at].float() - values.float()).abs().max())
-                for buffer, values in zip(buffers, whole, strict=True)
-            )
-            size = max(float(values.float().abs().max()) for values in whole)
-        finally:
-            for buffer, values in zip(buffers, whole, strict=True):
-                buffer[at] = values
-    except Exception as error:  # noqa: BLE001  # a drafter we do not know: warm does for it
-        problem = f"keep cannot run this drafter: {error!r}"
-    off.probed(gap, size, problem)

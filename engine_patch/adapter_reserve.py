@@ -18,6 +18,7 @@ from typing import Any
 
 from engine_patch import adapter_launch, adapter_tiers
 from engine_patch.tier import TierName, TierShape
+from engine_patch.tier_plan import Plan
 
 VARIABLE = "SPECDECK_RESERVE"
 NEXT = "next"
@@ -51,7 +52,7 @@ class _Arguments:
 
 
 def _by_tier(
-    original: Callable[..., int], plan: adapter_launch.Plan, args: tuple[Any, ...]
+    original: Callable[..., int], plan: Plan, args: tuple[Any, ...]
 ) -> dict[TierName, int]:
     if adapter_tiers.reads_server_args(original):
         from sglang.srt.runtime_context import get_server_args

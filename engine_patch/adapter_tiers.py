@@ -24,6 +24,7 @@ from engine_patch import adapter_launch, adapter_sglang, tier_memory
 from engine_patch.chooser import Chooser
 from engine_patch.contract import OffFlavour, OffKind
 from engine_patch.tier import OFF, TierName, TierShape
+from engine_patch.tier_plan import Plan
 
 log = logging.getLogger("specdeck")
 
@@ -103,7 +104,7 @@ class TierController:
             topk=worker.topk,
             num_draft_tokens=worker.speculative_num_draft_tokens,
         ).name
-        plan = adapter_launch.in_force() or adapter_launch.Plan(tiers=(launch,), launch=launch)
+        plan = adapter_launch.in_force() or Plan(tiers=(launch,), launch=launch)
         self.launch: TierName = launch
         self.limits = dict(plan.limits)
         self.planned = plan.tiers if launch in plan.tiers else (launch,)

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine_patch import adapter_launch, hooks
+from engine_patch import adapter_launch, hooks, tier_plan
 from engine_patch.plugin import version
 
 FITS = 0
@@ -105,7 +105,7 @@ def _say(verdict: hooks.Verdict) -> int:
 def _advice(tiers: str) -> str:
     """What a tree among the tiers means for all others; "" without one."""
     try:
-        trees = [shape.name for shape in adapter_launch.parse(tiers) if shape.topk > 1]
+        trees = [shape.name for shape in tier_plan.parse(tiers) if shape.topk > 1]
     except ValueError:
         return ""
     if not trees:

@@ -133,13 +133,19 @@ def refusal() -> str:
 
 def _variables() -> tuple[tuple[str, Callable[[], object], str], ...]:
     """What a user may set: the variable, its reader, an example."""
-    from engine_patch import adapter_launch, adapter_off, adapter_reserve, adapter_tiers
+    from engine_patch import (
+        adapter_launch,
+        adapter_off,
+        adapter_reserve,
+        adapter_tiers,
+        tier_plan,
+    )
 
     def tiers() -> object:
-        return adapter_launch.parse(os.environ[adapter_launch.TIERS_VARIABLE])
+        return tier_plan.parse(os.environ[adapter_launch.TIERS_VARIABLE])
 
     def limits() -> object:
-        return adapter_launch.parse_limits(os.environ[adapter_launch.LIMITS_VARIABLE])
+        return tier_plan.parse_limits(os.environ[adapter_launch.LIMITS_VARIABLE])
 
     return (
         (adapter_launch.TIERS_VARIABLE, tiers, "off,s1k1d2,s3k1d4"),

@@ -13,14 +13,10 @@ from engine_patch.adapter_launch import (
     BUILT_VARIABLE,
     LIMITS_VARIABLE,
     TIERS_VARIABLE,
-    Plan,
     candidate_steps,
-    chain,
-    flags_shape,
-    parse_limits,
-    plan,
 )
 from engine_patch.tier import OFF, TierShape
+from engine_patch.tier_plan import Plan, chain, flags_shape, parse_limits, plan
 
 TREE = TierShape.parse("s2k4d8")
 
@@ -136,7 +132,7 @@ def test_a_list_that_cannot_be_read_is_an_error(text: str) -> None:
 @given(
     st.none()
     | st.lists(st.integers(0, 9), min_size=1).map(
-        lambda steps: ",".join(adapter_launch.chain(s).name for s in steps)
+        lambda steps: ",".join(chain(s).name for s in steps)
     ),
     st.none() | st.integers(1, 9),
 )
@@ -145,7 +141,7 @@ def test_the_launch_tier_is_built_and_something_speculates(
 ) -> None:
     tiers = plan(text, None, None if launch is None else chain(launch)).tiers
     assert any(tier != OFF for tier in tiers)
-    assert launch is None or adapter_launch.chain(launch).name in tiers
+    assert launch is None or chain(launch).name in tiers
     widths = [TierShape.parse(tier).num_draft_tokens for tier in tiers]
     assert widths == sorted(set(widths))
 

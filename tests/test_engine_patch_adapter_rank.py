@@ -22,11 +22,12 @@ from engine_patch import (
     adapter_sglang,
     adapter_tiers,
 )
-from engine_patch.adapter_launch import BUILT_VARIABLE, parse, plan
+from engine_patch.adapter_launch import BUILT_VARIABLE
 from engine_patch.contract import Identity, Mode, OffFlavour
 from engine_patch.observer import Observer
 from engine_patch.published import RankFacts, RankLive
 from engine_patch.shm import RankFile
+from engine_patch.tier_plan import parse, plan
 from engine_patch.wire import RankCommand, encode
 
 DECODE = SimpleNamespace(is_decode=lambda: True, is_extend=lambda: False)
