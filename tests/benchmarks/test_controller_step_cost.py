@@ -8,13 +8,15 @@ import pytest
 
 from controlplane.controller import step
 from store.observations import Sample
-from tests.controlplane_script import Script
+from store.policies import RULES
+from tests.controlplane_script import Script, config
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("explain", [False, True])
-def test_a_step_costs_little(explain: bool) -> None:
-    script = Script()
+@pytest.mark.parametrize("rules", [1, RULES])
+def test_a_step_costs_little(rules: int, explain: bool) -> None:
+    script = Script(config(rules=rules))
     for _ in range(4):
         script.see(1)
     observations: list[Sample] = []
@@ -34,6 +36,7 @@ def test_a_step_costs_little(explain: bool) -> None:
             state, _, _ = step(script.config, state, observation, explain=explain)
         best = min(best, (time.process_time() - start) / len(observations))
     day = best * 172_800
-    print(f"\nstep(explain={explain}): {best * 1e6:.1f} µs; 24 h at 2 Hz: {day:.1f} s")
+    what = f"step(rules={rules}, explain={explain})"
+    print(f"\n{what}: {best * 1e6:.1f} µs; 24 h at 2 Hz: {day:.1f} s")
     # What-if over a day must stay below 10 s; explanations are for what is shown.
     assert explain or day < 10
