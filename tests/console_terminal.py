@@ -50,6 +50,10 @@ class Terminal:
         while (left := end - time.monotonic()) > 0:
             self._read(left)
 
+    def read_some(self, seconds: float) -> None:
+        """Read what is written next, waiting at most so long."""
+        self._read(seconds)
+
     def _read(self, seconds: float) -> None:
         if select.select([self.master], [], [], seconds)[0]:
             try:

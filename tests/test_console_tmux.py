@@ -1,0 +1,113 @@
+"""The console in a real terminal multiplexer: keys typed through tmux, the pane read back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.controlplane_rig import deck, embedded_engine
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+ROOT = Path(__file__).resolve().parent.parent
+RUN = "import sys; from console.cli import run; sys.exit(run(sys.argv[1:]))"
+
+
+class Tmux:
+    """One session of a tmux server of its own."""
+
+    def __init__(self, columns: int, rows: int, *command: str) -> None:
+        self._name = f"specdeck-test-{uuid.uuid4().hex[:8]}"
+        size = ("-x", str(columns), "-y", str(rows))
+        self.run("-f", "/dev/null", "new-session", "-d", "-s", "console", *size, *command)
+
+    def run(self, *words: str) -> str:
+        """One tmux command."""
+        kept = {k: v for k, v in os.environ.items() if "SPECDECK" not in k and k != "NO_COLOR"}
+        done = subprocess.run(
+            ["tmux", "-L", self._name, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=kept | {"TERM": "xterm-256color"},
+            cwd=ROOT,
+        )
+        return done.stdout
+
+    def press(self, *keys: str) -> None:
+        """Type keys."""
+        self.run("send-keys", "-t", "console", *keys)
+
+    def pane(self) -> str:
+        """What the terminal shows."""
+        return self.run("capture-pane", "-p", "-t", "console")
+
+    def reads(self, *words: str, seconds: float = 20.0) -> str:
+        """Wait until all words are shown."""
+        end = time.monotonic() + seconds
+        while not all(word in (text := self.pane()) for word in words):
+            assert time.monotonic() < end, text
+            time.sleep(0.1)
+        return text
+
+    @property
+    def alive(self) -> bool:
+        """Whether the session still runs."""
+        return "console" in self.run("list-sessions")
+
+
+@contextmanager
+def tmux(columns: int, rows: int, *command: str) -> Iterator[Tmux]:
+    """A session that is gone at the end."""
+    session = Tmux(columns, rows, *command)
+    try:
+        yield session
+    finally:
+        session.run("kill-server")
+
+
+def test_every_screen_opens_resizes_and_q_ends_it(tmp_path: Path) -> None:
+    with (
+        embedded_engine("--tiers", "off,s1k1d2,s3k1d4") as engine,
+        deck(
+            ["--database", str(tmp_path / "deck.sqlite3"), "--engine", engine.url], os.environ
+        ) as running,
+        tmux(80, 24, sys.executable, "-c", RUN, running.url, "--author", "op1") as session,
+    ):
+        session.reads("LIVE ●", "[2 Live]", "ON s3k1d4", "SIMULATED")
+        for key, words in (
+            ("1", "1 engine"),
+            ("3", "[3 Decisions]"),
+            ("4", "cost of a decode step"),
+            ("5", "reserve per tier"),
+            ("6", "service.start"),
+        ):
+            session.press(key)
+            session.reads(words)
+        session.press("2")
+        session.reads("─ decisions ─")
+        session.run("resize-window", "-t", "console", "-x", "120", "-y", "40")
+        session.reads("─ KV slots ─")
+        session.press("m")
+        session.reads("Set override", "Cancel")
+        # The focus is on Cancel: enter changes nothing.
+        session.press("Enter")
+        session.reads("none · m sets one")
+        session.press("?")
+        session.reads("This page")
+        session.press("Escape")
+        session.reads("[2 Live]", "─ override ─")
+        time.sleep(0.3)
+        session.press("q")
+        end = time.monotonic() + 10
+        while session.alive:
+            assert time.monotonic() < end, session.pane()
+            time.sleep(0.1)
