@@ -7,6 +7,7 @@ loaded from the network, so they are left out.  Every curve is also a table belo
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -108,8 +109,13 @@ def _setup_groups(analysis: Analysis) -> str:
 
 
 def _chart(title: str, points: Sequence[Point], colours: Sequence[str], y_title: str) -> Any:
+    finders = list(sys.meta_path)
     import pygal
     from pygal.style import DefaultStyle
+
+    # pygal leaves an import finder of an old kind behind, which would warn at every later import
+    # in this process that does not succeed.
+    sys.meta_path[:] = finders
 
     marks = sorted({point.concurrency for point in points})
     style = DefaultStyle(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -24,6 +25,11 @@ MADE = 1_800_000_000_000
 def recorded() -> str:
     file = chosen(read(KIT / "bench.jsonl"), backend="fa3", label="acc2.0")
     return html(file, analyse(file, "bench.jsonl"), propose(file.points), MADE)
+
+
+def test_drawing_leaves_no_import_finder_of_an_old_kind_behind(recorded: str) -> None:
+    assert recorded
+    assert [f for f in sys.meta_path if not hasattr(f, "find_spec")] == []
 
 
 class _Links(HTMLParser):
