@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 
 MISSING = "-"
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -186,6 +187,7 @@ def _moment(at_utc_ms: int, zone: tzinfo | None) -> datetime:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_utc_ms)).astimezone(zone)
 
 
+@lru_cache(maxsize=8192)
 def cells(text: str) -> int:
     """Cells ``text`` takes in a terminal: wide characters two, combining ones none."""
     if text.isascii():
@@ -193,6 +195,7 @@ def cells(text: str) -> int:
     return sum(_cells_of(char) for char in text)
 
 
+@lru_cache(maxsize=1024)
 def _cells_of(char: str) -> int:
     if unicodedata.category(char) in ("Mn", "Me"):
         return 0
