@@ -27,6 +27,7 @@ from console.board import Board, apply, seeded, with_status
 from console.clock import Clock
 from console.feed import HISTORY_DECISIONS, Feed
 from console.formatting import ASCII, UNICODE
+from console.hangup import hung_up
 from console.links import Moment, written
 from console.lookups import Looked, Lookups
 from console.messages import (
@@ -102,6 +103,10 @@ class Console(Acting):
             self.add_mode(entry.id, partial(_place, entry))
         self.set_keymap(dict(options.keymap))
 
+    def _leave_a_closed_terminal(self) -> None:
+        if hung_up():
+            self.exit(return_code=129)  # as a shell reports SIGHUP
+
     def on_mount(self) -> None:
         """Take our theme, and begin with the wanted engine and screen."""
         if not self.options.no_color:
@@ -110,6 +115,8 @@ class Console(Acting):
             self.theme = self.options.theme or DARK.name
         self.set_class(self.options.ascii, "-ascii-only")
         self.set_interval(1.0, self.redraw)
+        if not self.is_headless and not self.is_web:
+            self.set_interval(2.0, self._leave_a_closed_terminal)
         self.follow(self.options.engine_id or "")
         self.start_asker()
         self.call_later(self._begin)

@@ -78,3 +78,11 @@ def test_ctrl_c_leaves_as_q_does(url: str) -> None:
         terminal.press(b"\x03")
         assert terminal.end() == 0
         assert b"\x1b[?1049l" in terminal.written
+
+
+def test_a_console_whose_terminal_vanished_ends_instead_of_spinning(url: str) -> None:
+    with Terminal(url) as terminal:
+        terminal.until(b"ON s3k1d4")
+        os.close(terminal.master)
+        terminal.master = os.open(os.devnull, os.O_RDWR)
+        terminal.process.wait(10)
