@@ -37,6 +37,7 @@ from console.messages import (
     HistoryArrived,
     LinkChanged,
     LookedUp,
+    PlaceReady,
     StatusArrived,
     TickArrived,
 )
@@ -207,6 +208,10 @@ class Console(Acting):
     async def _tab_picked(self, message: TabRow.Picked) -> None:
         await self.action_place(message.place)
 
+    @on(PlaceReady)
+    def _place_ready(self) -> None:
+        self.redraw()
+
     @on(EngineWanted)
     async def _engine_wanted(self, message: EngineWanted) -> None:
         if self.board is None or self.board.engine_id != message.engine_id:
@@ -216,7 +221,7 @@ class Console(Acting):
     def fleet_rows(self) -> tuple[str, ...]:
         """The engines that an action on many means: those that the fleet screen lists."""
         place = self.place
-        meant = place.meant() if isinstance(place, Place) else None
+        meant = place.meant() if isinstance(place, Place) and place.ready else None
         return super().fleet_rows() if meant is None else meant
 
     async def on_unmount(self) -> None:
@@ -345,7 +350,7 @@ class Console(Acting):
         """Display the present, or how far the frozen picture is behind it."""
         self._dirty = False
         place = self.place if self.board is not None else None
-        if not isinstance(place, Place) or not place.is_mounted:
+        if not isinstance(place, Place) or not place.ready:
             return
         now = self.scene()
         self._ring(now)
@@ -406,7 +411,7 @@ class Console(Acting):
     def action_copy(self) -> None:
         """Copy what is selected, as text."""
         place = self.place
-        text = place.copied() if isinstance(place, Place) else None
+        text = place.copied() if isinstance(place, Place) and place.ready else None
         if not text:
             self.say("nothing is selected: the mouse copies any text with ctrl+c", severe=True)
             return
@@ -417,7 +422,7 @@ class Console(Acting):
         """Copy a link to this moment."""
         board = self.board if self._frozen is None else self._frozen.board
         place = self.place
-        if board is None or not isinstance(place, Place):
+        if board is None or not (isinstance(place, Place) and place.ready):
             return
         seq, at_ms = place.moment(), None
         if seq is None and board.tick is not None:
@@ -434,7 +439,7 @@ class Console(Acting):
     def action_export(self) -> None:
         """Ask where to export what is on the screen."""
         place = self.place
-        what = What(place.exports()) if isinstance(place, Place) else What.TICKS
+        what = What(place.exports()) if isinstance(place, Place) and place.ready else What.TICKS
         dialog = Export(self.client, self.shown, self.options.author, what)
 
         def closed(acted: bool | None) -> None:
@@ -468,7 +473,7 @@ class Console(Acting):
         )
         past = f"observation {seq}"
         self._frozen = replace(self.scene(), board=board, now_ms=at_ms, past=past)
-        if isinstance(self.place, Place):
+        if isinstance(self.place, Place) and self.place.ready:
             self.place.point_to(seq)
         self.redraw()
 

@@ -74,6 +74,10 @@ class EvidenceArrived(Message):
         self.trouble = trouble
 
 
+class PlaceReady(Message):
+    """A screen of the frame has its parts and can be shown a scene."""
+
+
 class EngineWanted(Message):
     """An engine of the list is to be shown live."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input
 
-from console.messages import HistoryArrived, StatusArrived, TickArrived
+from console.messages import HistoryArrived, LookedUp, StatusArrived, TickArrived
+from console.places import Need
 from console.screens.set_override import SetOverride
 from controlplane.client import ControlPlaneError
 from controlplane.messages import EngineStatus
-from store.records import Outcome, Tick
+from store.records import AuditEntry, Outcome, Tick
+from tests.console_fleet_story import costs, fleet, row, versions
 from tests.console_pictures import Picture, ToldConsole, about, opened
 from tests.console_story import (
     DEEP,
@@ -20,6 +22,7 @@ from tests.console_story import (
     facts,
     gap,
     override,
+    policy,
     sample,
     status,
     tick,
@@ -148,3 +151,68 @@ async def test_hostile_ticks_that_come_one_by_one_do_no_more() -> None:
             app.post_message(TickArrived(one))
             await pilot.pause()
             harmless(app)
+
+
+def hostile_looked() -> dict[Need, object]:
+    """What screens read beside the stream, hostile."""
+    bad = row(
+        "x" + HOSTILE[:30],
+        name=HOSTILE[:40],
+        group=HOSTILE[:30],
+        model=HOSTILE,
+        text=HOSTILE,
+        gap=HOSTILE,
+        override_by=HOSTILE[:40],
+        alarms=(alarm("a", HOSTILE),),
+        warnings=(HOSTILE,),
+    )
+    newest = policy().model_copy(update={"author": HOSTILE[:50], "reason": HOSTILE})
+    entry = AuditEntry(
+        id=1, at_utc_ms=1, actor=HOSTILE, action=HOSTILE, target=HOSTILE, detail=HOSTILE
+    )
+    return {
+        Need.FLEET: fleet(bad, row(ENGINE)),
+        Need.COSTS: costs().model_copy(update={"source": HOSTILE}),
+        Need.POLICIES: (newest, *versions()[1:]),
+        Need.AUDIT: (entry,),
+    }
+
+
+WAYS = ("1", "g", "A", "3", "enter", "4", "t", "b", "i", "5", "6", "enter", "2", "E")
+"""Screens and dialogs, one after another; dialogs are left again."""
+
+
+@pytest.mark.parametrize("size", [(60, 16), (160, 40)])
+async def test_no_screen_of_the_frame_does_either(size: tuple[int, int]) -> None:
+    picture = Picture(
+        "hostile",
+        size=size,
+        ticks=hostile_ticks,
+        engines=lambda: (hostile_status(),),
+        looked=hostile_looked,
+        options={"author": HOSTILE[:60]},
+    )
+    async with opened(picture) as (app, pilot):
+        for trouble in ("", HOSTILE):
+            if trouble:
+                for need in Need:
+                    app.post_message(LookedUp(need, ENGINE, None, trouble))
+            for key in WAYS:
+                await pilot.press(key)
+                await pilot.pause()
+                harmless(app)
+                if len(app.screen_stack) > 1:
+                    await pilot.press("escape")
+                    await pilot.pause()
+        assert app.is_running
+
+
+async def test_what_is_copied_and_linked_is_text() -> None:
+    picture = Picture("hostile", ticks=hostile_ticks, engines=lambda: (hostile_status(),))
+    async with opened(picture) as (app, pilot):
+        for keys in (("3", "y"), ("L",)):
+            await pilot.press(*keys)
+            await pilot.pause()
+            copied = app.clipboard
+            assert copied
+            assert all(char.isprintable() or char == "\n" for char in copied), ascii(copied)

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from console.header import notices
 from console.layout import TABS_FROM
+from console.messages import PlaceReady
 from console.places import PLACES
 from console.scene import Scene
 from console.spans import Line
@@ -39,7 +40,7 @@ class Place(Screen[None]):
                 entry.name,
                 id=f"place.{entry.id}",
                 show=False,
-                tooltip=f"{entry.name}: {entry.words[0].lower()}{entry.words[1:]}",
+                tooltip=f"{entry.name} screen: {entry.words}",
             )
             for entry in PLACES
         ),
@@ -67,6 +68,19 @@ class Place(Screen[None]):
     def scene(self) -> Scene | None:
         """The scene on display."""
         return self._scene
+
+    @property
+    def ready(self) -> bool:
+        """Whether its parts are there: a key may come before them."""
+        return bool(self._views)
+
+    def check_action(
+        self,
+        action: str,  # noqa: ARG002  (Textual's signature)
+        parameters: tuple[object, ...],  # noqa: ARG002
+    ) -> bool | None:
+        """Keys of a screen whose parts are not there yet do nothing."""
+        return self.ready
 
     def parts(self) -> Iterable[Widget]:
         """The screen's own widgets, top to bottom."""
@@ -111,6 +125,7 @@ class Place(Screen[None]):
     def on_mount(self) -> None:
         """Know the parts: they are shown twice a second."""
         self._views = list(self.query(SceneView))
+        self.post_message(PlaceReady())
 
     def show(self, scene: Scene) -> None:
         """Display ``scene`` in all parts."""

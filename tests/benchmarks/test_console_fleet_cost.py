@@ -81,6 +81,7 @@ def keep(name: str, **numbers: float) -> None:
     known["date"] = datetime.now(UTC).date().isoformat()
     known["setup"] = (
         f"{os.cpu_count()} cores shared with other work (load {os.getloadavg()[0]:.1f}), "
+        f"niceness {os.nice(0)}, "
         f"Python {platform.python_version()}, 120x40 pseudo-terminal, control plane and console "
         "on one machine, constructed ticks through the control plane's own API"
     )
