@@ -109,13 +109,12 @@ def _setup_groups(analysis: Analysis) -> str:
 
 
 def _chart(title: str, points: Sequence[Point], colours: Sequence[str], y_title: str) -> Any:
-    finders = list(sys.meta_path)
     import pygal
     from pygal.style import DefaultStyle
 
     # pygal leaves an import finder of an old kind behind, which would warn at every later import
-    # in this process that does not succeed.
-    sys.meta_path[:] = finders
+    # in this process that does not succeed.  Its own alone goes: what it imports brings others.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "pygal"]
 
     marks = sorted({point.concurrency for point in points})
     style = DefaultStyle(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from html.parser import HTMLParser
+from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -30,6 +31,7 @@ def recorded() -> str:
 def test_drawing_leaves_no_import_finder_of_an_old_kind_behind(recorded: str) -> None:
     assert recorded
     assert [f for f in sys.meta_path if not hasattr(f, "find_spec")] == []
+    assert metadata.version("specdeck")
 
 
 class _Links(HTMLParser):
