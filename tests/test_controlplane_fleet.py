@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.fleet_cli import run as run_fleet
@@ -234,6 +234,7 @@ def test_an_engine_waits_for_its_turn_and_a_guard_does_not() -> None:
     assert guarded.tier == OFF
 
 
+@settings(deadline=None)
 @given(
     st.integers(2, 300),
     st.floats(0.01, 1),

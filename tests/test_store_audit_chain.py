@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.audit_cli import run
@@ -106,6 +106,7 @@ def test_rows_of_an_older_file_are_chained_when_it_is_upgraded(tmp_path: Path) -
         raw.execute("UPDATE audit SET actor = 'x' WHERE id = 1")
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

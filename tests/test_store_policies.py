@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.policy_text import read_window, window_text
@@ -50,6 +50,7 @@ def test_what_is_no_window_is_refused(text: str) -> None:
         read_window(text)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**42), st.sets(st.sampled_from(DAYS)), st.integers(0, 1439), st.data())
 def test_a_window_agrees_with_the_calendar(
     moment_ms: int, days: set[str], start: int, data: st.DataObject
