@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from html import escape
+from importlib.machinery import PathFinder
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -108,13 +110,28 @@ def _setup_groups(analysis: Analysis) -> str:
     return "\n".join(parts)
 
 
-def _chart(title: str, points: Sequence[Point], colours: Sequence[str], y_title: str) -> Any:
-    import pygal
-    from pygal.style import DefaultStyle
+@contextmanager
+def _finders_kept() -> Iterator[None]:
+    """Undo what an import does to how this process finds modules and distributions.
 
-    # pygal leaves an import finder of an old kind behind, which would warn at every later import
-    # in this process that does not succeed.  Its own alone goes: what it imports brings others.
-    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "pygal"]
+    pygal leaves an import finder of an old kind behind, which would warn at every later import that
+    does not succeed; the importlib_metadata it brings takes the standard library's finder of
+    distributions away in favour of its own.
+    """
+    finders = list(sys.meta_path)
+    distributions = PathFinder.__dict__.get("find_distributions")
+    try:
+        yield
+    finally:
+        sys.meta_path[:] = finders
+        if distributions is not None:
+            PathFinder.find_distributions = distributions  # type: ignore[method-assign]
+
+
+def _chart(title: str, points: Sequence[Point], colours: Sequence[str], y_title: str) -> Any:
+    with _finders_kept():
+        import pygal
+        from pygal.style import DefaultStyle
 
     marks = sorted({point.concurrency for point in points})
     style = DefaultStyle(
