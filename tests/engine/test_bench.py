@@ -76,7 +76,7 @@ def test_a_small_sweep_measures_both_tiers_and_gives_the_engine_back(
     out = tmp_path / "results.json"
     begun = SystemClock().utc_ms()
     done = bench(
-        plane, "cpu", "--concurrency", "1,4", "--budget", "16s", "--window", "1s",
+        plane, "cpu", "--concurrency", "1,4", "--budget", "30s", "--window", "1s",
         "--in", "16", "--out", "48", "--prompts", IDS, "--json", str(out),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
