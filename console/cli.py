@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import getpass
 import os
 import sys
@@ -130,6 +131,10 @@ def _show(
     )
     app = Console(ControlPlaneClient(words.url, token), options)
     app.about = about
+    # What was loaded so far stays for good: a full collection over it would hold up a key for
+    # 100 ms and more.
+    gc.collect()
+    gc.freeze()
     app.run()
     return app.return_code or OK
 

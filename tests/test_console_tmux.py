@@ -58,6 +58,13 @@ class Tmux:
             time.sleep(0.1)
         return text
 
+    def leaves(self, word: str, seconds: float = 20.0) -> None:
+        """Wait until ``word`` is shown no more."""
+        end = time.monotonic() + seconds
+        while word in (text := self.pane()):
+            assert time.monotonic() < end, text
+            time.sleep(0.1)
+
     @property
     def alive(self) -> bool:
         """Whether the session still runs."""
@@ -100,12 +107,13 @@ def test_every_screen_opens_resizes_and_q_ends_it(tmp_path: Path) -> None:
         session.reads("Set override", "Cancel")
         # The focus is on Cancel: enter changes nothing.
         session.press("Enter")
+        session.leaves("Set override")
         session.reads("none · m sets one")
         session.press("?")
         session.reads("This page")
         session.press("Escape")
+        session.leaves("This page")
         session.reads("[2 Live]", "─ override ─")
-        time.sleep(0.3)
         session.press("q")
         end = time.monotonic() + 10
         while session.alive:
