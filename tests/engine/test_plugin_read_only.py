@@ -109,6 +109,8 @@ def test_sglangs_silent_fallbacks_are_told_with_its_own_reason(work: Path) -> No
         ["--speculative-adaptive", *CHAIN],
         CHAIN,
     )
+    # A tree is no reason any more: the plugin switches tiers of any topk.
+    assert (tree["asked"], tree["adaptive"]) == (True, True)
     for refused, words in (
         (tree, "speculative_eagle_topk=4"),
         (layers, "enable_multi_layer_eagle"),
