@@ -99,10 +99,6 @@ CHAIN = [*STEPS, "--speculative-eagle-topk", "1", "--speculative-num-draft-token
 TREE = [*STEPS, "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8"]
 
 
-@pytest.mark.xfail(
-    reason="since tiers of any topk are resolved, one of the fallbacks is not told when several "
-    "launches are resolved in one process; open"
-)
 def test_sglangs_silent_fallbacks_are_told_with_its_own_reason(work: Path) -> None:
     # In a process of its own: what one start resolved stays with its process.
     (tree,) = _resolve(work, ["--speculative-adaptive", *TREE])
@@ -117,12 +113,11 @@ def test_sglangs_silent_fallbacks_are_told_with_its_own_reason(work: Path) -> No
     # A tree is no reason any more: the plugin switches tiers of any topk.
     assert (tree["asked"], tree["adaptive"]) == (True, True)
     for refused, words in (
-        (tree, "speculative_eagle_topk=4"),
         (layers, "enable_multi_layer_eagle"),
         (attention, "attention DP"),
         (standalone, "speculative_algorithm=STANDALONE"),
     ):
-        assert (refused["asked"], refused["adaptive"]) == (True, False), refused
+        assert (refused["asked"], refused["adaptive"]) == (True, False)
         assert words in refused["reason"]
     assert (chain["asked"], chain["adaptive"], chain["reason"]) == (True, True, "")
     assert (static["asked"], static["adaptive"], static["reason"]) == (False, False, "")
