@@ -17,8 +17,9 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
-from store import document_reads, tick_reads
+from store import document_reads, kept_answers, tick_reads
 from store.audit_chain import AuditCheck, check
+from store.backlog import StoreState
 from store.errors import StoreClosed, StoreError, StoreUnwritable
 from store.lock import WriterLock
 from store.pen import Record
@@ -33,6 +34,7 @@ from store.records import (
     EngineRecord,
     EngineSwitch,
     InputKind,
+    KeptAnswer,
     Marker,
     Override,
     RawScrape,
@@ -119,12 +121,16 @@ class Store:
 
     # writing
 
-    def write(self, records: Sequence[Record]) -> Future[list[Record]]:
+    def write(self, records: Sequence[Record], *, keep: bool = False) -> Future[list[Record]]:
         """Store records in one transaction: all of them, or none.
 
         Ticks, raw scrapes and inputs are acknowledged once committed; everything else once it is on
         the disk.  Never blocks and never raises.  A failed write changes nothing and later writes
         go on; it may be tried again.
+
+        Args:
+            keep: while the file cannot be written (locked, full, read-only), wait in memory and be
+                tried again instead of failing with StoreUnwritable or StoreBusy.
 
         Returns:
             A future of the same records in order, with their row ids.  Its exceptions:
@@ -133,7 +139,12 @@ class Store:
         """
         if self._writer is None:
             return _failed(self._cannot_write())
-        return self._writer.submit(records)
+        return self._writer.submit(records, keep=keep)
+
+    @property
+    def state(self) -> StoreState:
+        """How the writing goes."""
+        return StoreState("", 0, 0) if self._writer is None else self._writer.state
 
     def prune(self, before_utc_ms: int) -> Future[Pruned]:
         """Remove ticks, raw scrapes and inputs from before this time, a small step at a time.
@@ -299,6 +310,11 @@ class Store:
         """The newest step-cost table of a setup key."""
         with self._reading() as connection:
             return document_reads.cost_table(connection, setup_key)
+
+    def kept_answer(self, caller: str, key: str) -> KeptAnswer | None:
+        """How a change under an idempotency key was answered; None for an unknown key."""
+        with self._reading() as connection:
+            return kept_answers.kept_answer(connection, caller, key)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

@@ -192,11 +192,26 @@ def _audit_chain(connection: sqlite3.Connection) -> None:
     connection.execute(_AUDIT_NEVER_CHANGED)
 
 
+def _kept_answers(connection: sqlite3.Connection) -> None:
+    """Answers under idempotency keys outlive a restart; an engine says where it was found."""
+    connection.execute(
+        """CREATE TABLE kept_answers (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        caller TEXT NOT NULL,
+        key TEXT NOT NULL,
+        at_utc_ms INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (caller, key))"""
+    )
+    connection.execute("CREATE INDEX kept_answers_by_age ON kept_answers (at_utc_ms)")
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(since="0.1.0", apply=_first_tables),
     Migration(since="0.1.0", apply=_inputs),
     Migration(since="0.1.0", apply=_policy_rules),
     Migration(since="0.1.0", apply=_audit_chain),
+    Migration(since="0.1.0", apply=_kept_answers),
 )
 
 

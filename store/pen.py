@@ -21,6 +21,7 @@ from store.document_writes import (
 )
 from store.documents import squeeze
 from store.errors import StoreRefused
+from store.kept_answers import save_kept_answer
 from store.observations import Gap
 from store.policies import PolicyConfig
 from store.records import (
@@ -31,6 +32,7 @@ from store.records import (
     Decision,
     EngineRecord,
     EngineSwitch,
+    KeptAnswer,
     Marker,
     Override,
     RawScrape,
@@ -54,6 +56,7 @@ Record = (
     | SessionRecord
     | BenchmarkPoint
     | CostTable
+    | KeptAnswer
 )
 
 TEMPLATE_TICKS = 256
@@ -127,6 +130,8 @@ class Pen:
                 row_id = save_switch(connection, given)
             case Override():
                 row_id = save_override(connection, given)
+            case KeptAnswer():
+                row_id = save_kept_answer(connection, given)
             case SessionRecord():
                 row_id = save_session(connection, given)
             case _:

@@ -283,6 +283,8 @@ class EngineRecord(Frozen):
 
     Args:
         options: its settings as JSON if it was added while the control plane ran, else "".
+        source: where it was found ("file PATH", "router URL"); "" if it stands in the settings or
+            was added by request.
         removed_utc_ms: when it was removed again; None while it is looked after.
     """
 
@@ -293,7 +295,38 @@ class EngineRecord(Frozen):
     facts: EngineFacts | None = None
     added_utc_ms: int
     options: str = ""
+    source: str = ""
     removed_utc_ms: int | None = None
+
+
+class KeptState(StrEnum):
+    """How far a change under an idempotency key is."""
+
+    MAKING = "making"
+    """Not answered yet; found after a start, its outcome is not known."""
+    ANSWERED = "answered"
+    DROPPED = "dropped"
+    """Nothing was decided: storing this removes the row."""
+
+
+class KeptAnswer(Frozen):
+    """A change that a program asked for under an idempotency key, and how it was answered.
+
+    Args:
+        caller: name of the token it was asked with, "" without tokens.
+        request: digest of method, path, query and body.
+        status, headers, text: the answer, once there is one.
+    """
+
+    id: int = 0
+    caller: str
+    key: str
+    request: str
+    at_utc_ms: int
+    state: KeptState = KeptState.MAKING
+    status: int = 0
+    headers: tuple[tuple[str, str], ...] = ()
+    text: str = ""
 
 
 class AuditEntry(Frozen):

@@ -204,3 +204,15 @@ class CostTableRow(SQLModel, table=True):
     setup_key: str
     created_utc_ms: int
     body: str
+
+
+class KeptAnswerRow(SQLModel, table=True):
+    """``KeptAnswer``, one per caller and key."""
+
+    __tablename__ = "kept_answers"
+
+    id: int | None = Field(default=None, primary_key=True)
+    caller: str
+    key: str
+    at_utc_ms: int
+    body: str

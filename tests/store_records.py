@@ -32,6 +32,8 @@ from store.records import (
     Decision,
     EngineRecord,
     EngineSwitch,
+    KeptAnswer,
+    KeptState,
     Marker,
     Op,
     Outlook,
@@ -182,6 +184,12 @@ STRATEGIES: dict[type[BaseModel], st.SearchStrategy[Any]] = {
     SessionRecord: records_of(SessionRecord, **NEW),
     BenchmarkPoint: records_of(BenchmarkPoint, **NEW),
     CostTable: records_of(CostTable, **NEW),
+    KeptAnswer: records_of(
+        KeptAnswer,
+        state=st.sampled_from([KeptState.MAKING, KeptState.ANSWERED]),
+        headers=st.lists(st.tuples(_TEXT, _TEXT), max_size=2).map(tuple),
+        **NEW,
+    ),
 }
 
 
