@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from store.backlog import RETRY_S, Backlog, StoreState
 from store.errors import (
     StoreBusy,
     StoreClosed,
@@ -43,6 +44,7 @@ _log = logging.getLogger("specdeck.store")
 @dataclass
 class _Write:
     records: tuple[Record, ...]
+    keep: bool = False
     future: Future[list[Record]] = field(default_factory=Future)
 
     @property
@@ -73,6 +75,8 @@ class Writer:
         self._engine = engine
         self._path = path
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._backlog: Backlog[_Write] = Backlog(path)
+        self._ending = threading.Event()
         self._closing = threading.Lock()
         self._closed = False
         self._pen = Pen()
@@ -84,15 +88,24 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """Writes that have not been taken up yet."""
-        return self._queue.qsize()
+        """Writes that have not been taken up yet, or wait for the file."""
+        return self._queue.qsize() + len(self._backlog)
 
-    def submit(self, records: Sequence[Record]) -> Future[list[Record]]:
+    @property
+    def state(self) -> StoreState:
+        """How the writing goes."""
+        trouble = self._backlog.trouble
+        return StoreState(str(trouble or ""), self.waiting, self._backlog.refused)
+
+    def submit(self, records: Sequence[Record], *, keep: bool = False) -> Future[list[Record]]:
         """Queue one transaction; never blocks and never raises, the future tells.
 
         A write once handed over cannot be cancelled: it is done even if nobody waits any more.
+
+        Args:
+            keep: wait in memory while the file cannot be written, instead of failing.
         """
-        write = _Write(tuple(records))
+        write = _Write(tuple(records), keep)
         write.future.set_running_or_notify_cancel()
         strangers = [r for r in write.records if not isinstance(r, Record)]
         limit = QUEUE_LIMIT if write.durable else TICK_LIMIT
@@ -102,13 +115,9 @@ class Writer:
             elif strangers:
                 kind = type(strangers[0]).__name__
                 write.future.set_exception(StoreRefused(f"the store keeps no {kind}"))
-            elif self._queue.qsize() >= limit:
-                write.future.set_exception(
-                    StoreOverloaded(
-                        f"{self._path} is {self._queue.qsize()} writes behind; this one was not "
-                        "recorded. Look for a slow or locked disk, or poll less often."
-                    )
-                )
+            elif self.waiting >= limit:
+                self._backlog.refused += 1
+                write.future.set_exception(self._overloaded())
             else:
                 self._queue.put(write)
         return write.future
@@ -130,6 +139,7 @@ class Writer:
             if not self._closed:
                 self._closed = True
                 self._queue.put(None)
+                self._ending.set()
         self._thread.join()
 
     def close(self) -> None:
@@ -147,10 +157,15 @@ class Writer:
         while open_:
             group: list[_Write] = []
             prune: _Prune | None = None
+            if self._backlog.failed:
+                self._ending.wait(RETRY_S)
             try:
-                item = self._queue.get(timeout=SYNC_EVERY_S if self._unsynced else None)
+                item = self._queue.get(timeout=self._patience())
                 while isinstance(item, _Write):
-                    group.append(item)
+                    if item.keep and self._backlog.trouble is not None:
+                        self._backlog.append(item)  # behind those that wait already
+                    else:
+                        group.append(item)
                     if len(group) == GROUP_LIMIT:
                         break
                     item = self._queue.get_nowait()
@@ -158,30 +173,54 @@ class Writer:
                     open_ = item is not None
                     prune = item
             except queue.Empty:
-                if not group:
+                if not group and self._backlog.trouble is None:
                     self._sync()
+            group = self._backlog.take(GROUP_LIMIT) + group
             if group:
                 self._write(group)
             if prune is not None:
                 self._prune_step(prune)
+        while self._backlog and not self._backlog.failed:
+            self._write(self._backlog.take(GROUP_LIMIT))
+        self._backlog.give_up()
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for the next write; None for ever."""
+        if self._backlog.trouble is not None:
+            return 0.0
+        return SYNC_EVERY_S if self._unsynced else None
 
     def _write(self, group: list[_Write]) -> None:
         """Commit the group in one transaction or, if a record is to blame, one by one."""
         try:
-            answers = self._transaction(group)
-        except (StoreUnwritable, StoreBusy, StoreCorrupt) as error:
+            self._commit(group)
+        except (StoreUnwritable, StoreBusy) as error:
             # The file's trouble, not a record's: trying each again would only take longer.
+            self._backlog.put_back(group, error)
+        except StoreCorrupt as error:
             for write in group:
                 write.future.set_exception(error)
         except StoreError as error:
             if len(group) == 1:
                 group[0].future.set_exception(error)
             else:
-                for write in group:
-                    self._write([write])
-        else:
-            for write, answer in zip(group, answers, strict=True):
-                write.future.set_result(answer)
+                self._write_each(group)
+
+    def _write_each(self, group: list[_Write]) -> None:
+        for index, write in enumerate(group):
+            try:
+                self._commit([write])
+            except (StoreUnwritable, StoreBusy) as error:
+                self._backlog.put_back(group[index:], error)
+                return
+            except StoreError as error:
+                write.future.set_exception(error)
+
+    def _commit(self, group: list[_Write]) -> None:
+        answers = self._transaction(group)
+        self._backlog.written()
+        for write, answer in zip(group, answers, strict=True):
+            write.future.set_result(answer)
 
     def _transaction(self, group: list[_Write]) -> list[list[Record]]:
         now = time.monotonic()
@@ -233,6 +272,12 @@ class Writer:
             self._connection.rollback()
         except SQLAlchemyError as error:
             _log.warning("%s", self._explained(error))
+
+    def _overloaded(self) -> StoreOverloaded:
+        trouble = self._backlog.trouble or "Look for a slow or locked disk, or poll less often."
+        return StoreOverloaded(
+            f"{self._path} is {self.waiting} writes behind; this one was not recorded. {trouble}"
+        )
 
     def _explained(self, error: BaseException) -> StoreError:
         if isinstance(error, StoreError):
