@@ -1,33 +1,32 @@
 """Idempotency keys: a change that is sent again with the same key is answered, not made, again.
 
-Kept in memory for a day, for the newest thousand keys: it is there for retries after a lost answer.
+Answers lie in the store (``store.kept_answers``), so they outlive a restart.  A key is stored
+before the change is made: one that is found unanswered after a start has an outcome that nobody
+knows, and is told so instead of being made a second time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import time
-from collections import OrderedDict
-from dataclasses import dataclass
-from http import HTTPStatus
+import logging
+from collections.abc import Mapping
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controlplane.problems import answer
+from controlplane.security import Tokens
+from controlplane.service import Service
+from store.errors import StoreError
+from store.kept_answers import KEEP_MS
+from store.records import KeptAnswer, KeptState
 
-KEYS = 1000
-KEEP_S = 86_400.0
 LONGEST = 200
 METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-
-
-@dataclass
-class _Kept:
-    """One request's answer; ``messages`` is empty while it is being made."""
-
-    request: bytes
-    at_s: float
-    messages: tuple[Message, ...] = ()
+UNDECIDED = frozenset({401, 403, 429})
+"""Statuses beside 5xx that say that nothing was decided: the same key may try again."""
+log = logging.getLogger("specdeck.api")
 
 
 class Idempotency:
@@ -35,84 +34,154 @@ class Idempotency:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._kept: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._making: dict[tuple[str, str], str] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a repeated change from the store, pass everything else on."""
         if scope["type"] != "http" or scope["method"] not in METHODS:
             await self._app(scope, receive, send)
             return
         headers = {name.lower(): value for name, value in scope["headers"]}
         given = headers.get(b"idempotency-key")
-        if given is None or not scope["path"].startswith("/v1/"):
+        caller = _caller(scope, headers)
+        if given is None or caller is None or not scope["path"].startswith("/v1/"):
+            # A caller who may not change is refused by the route, and uses up no key.
             await self._app(scope, receive, send)
             return
         key = given.decode("latin-1")
         if not 1 <= len(key) <= LONGEST:
-            await _problem(422, "bad_key", f"an Idempotency-Key has 1 to {LONGEST} characters")(
+            text = f"an Idempotency-Key has 1 to {LONGEST} characters"
+            await answer(422, "bad_key", text)(scope, receive, send)
+            return
+        try:
+            body, replayed = await _read(receive)
+        except HTTPException as error:
+            await answer(error.status_code, "too_large", str(error.detail))(scope, receive, send)
+            return
+        asked = KeptAnswer(
+            caller=caller,
+            key=key,
+            request=_digest(scope, headers, body),
+            at_utc_ms=_service(scope).clock.utc_ms(),
+        )
+        place = (caller, key)
+        if place in self._making:
+            await _refusal(asked, self._making[place], KeptState.MAKING, alive=True)(
                 scope, receive, send
             )
             return
-        body, replayed = await _read(receive)
-        # Another caller's key is another key: nobody is answered with somebody else's answer.
-        who = hashlib.sha256(headers.get(b"authorization", b"")).hexdigest()
-        request = hashlib.sha256(
-            f"{scope['method']} {scope['path']}?".encode() + scope["query_string"] + b"\n" + body
-        ).digest()
-        self._forget()
-        place = (who, key)
-        kept = self._kept.get(place)
-        if kept is not None:
-            await self._again(kept, request, key)(scope, receive, send)
+        self._making[place] = asked.request
+        try:
+            await self._once(asked, scope, replayed, send)
+        finally:
+            del self._making[place]
+
+    async def _once(self, asked: KeptAnswer, scope: Scope, receive: Receive, send: Send) -> None:
+        """Make the change, unless it was made before."""
+        service = _service(scope)
+        try:
+            kept = await asyncio.to_thread(service.store.kept_answer, asked.caller, asked.key)
+            if kept is None or asked.at_utc_ms - kept.at_utc_ms > KEEP_MS:
+                await _put(service, asked)
+                kept = None
+        except StoreError as error:
+            text = f"nothing was changed, because the key cannot be recorded: {error}"
+            await answer(503, "store_failed", text)(scope, receive, send)
             return
-        self._kept[place] = _Kept(request, time.monotonic())
+        if kept is not None:
+            if kept.request == asked.request and kept.state is KeptState.ANSWERED:
+                await _again(kept, send)
+            else:
+                await _refusal(asked, kept.request, kept.state)(scope, receive, send)
+            return
         messages: list[Message] = []
 
         async def noted(message: Message) -> None:
+            # Held back until it is stored: a client that saw an answer gets the same one again.
             messages.append(message)
-            await send(message)
 
         try:
-            await self._app(scope, replayed, noted)
-        finally:
-            status = messages[0]["status"] if messages else 500
-            if status >= 500 or status in (401, 403, 429):
-                # Nothing was decided: the same key may try again.
-                self._kept.pop(place, None)
-            elif place in self._kept:
-                self._kept[place].messages = tuple(messages)
-
-    def _again(self, kept: _Kept, request: bytes, key: str) -> ASGIApp:
-        if kept.request != request:
-            return _problem(
-                422, "key_reused", f"Idempotency-Key {key!r} was used for another request"
-            )
-        if not kept.messages:
-            return _problem(
-                409,
-                "in_progress",
-                "the first request with this Idempotency-Key is not answered yet",
-            )
-
-        async def same(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
-            for message in kept.messages:
-                if message["type"] == "http.response.start":
-                    headers = [*message["headers"], (b"idempotency-replayed", b"true")]
-                    message = {**message, "headers": headers}
-                await send(message)
-
-        return same
-
-    def _forget(self) -> None:
-        now = time.monotonic()
-        while self._kept:
-            place, kept = next(iter(self._kept.items()))
-            if len(self._kept) < KEYS and now - kept.at_s < KEEP_S:
-                return
-            del self._kept[place]
+            await self._app(scope, receive, noted)
+        except BaseException:
+            await _settled(service, asked.model_copy(update={"state": KeptState.DROPPED}))
+            raise
+        await _settled(service, _answered(asked, messages))
+        for message in messages:
+            await send(message)
 
 
-def _problem(status: int, code: str, detail: str) -> ASGIApp:
-    return answer(HTTPStatus(status).value, code, detail)
+def _answered(asked: KeptAnswer, messages: list[Message]) -> KeptAnswer:
+    status = messages[0]["status"] if messages else 500
+    if status >= 500 or status in UNDECIDED:
+        return asked.model_copy(update={"state": KeptState.DROPPED})
+    body = b"".join(message.get("body", b"") for message in messages[1:])
+    return asked.model_copy(
+        update={
+            "state": KeptState.ANSWERED,
+            "status": status,
+            "headers": tuple(
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in messages[0]["headers"]
+            ),
+            "text": body.decode("utf-8", "replace"),
+        }
+    )
+
+
+async def _again(kept: KeptAnswer, send: Send) -> None:
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in kept.headers]
+    headers.append((b"idempotency-replayed", b"true"))
+    await send({"type": "http.response.start", "status": kept.status, "headers": headers})
+    await send({"type": "http.response.body", "body": kept.text.encode()})
+
+
+def _refusal(asked: KeptAnswer, request: str, state: KeptState, *, alive: bool = False) -> ASGIApp:
+    """Why a change with a known key is not made."""
+    if request != asked.request:
+        text = f"Idempotency-Key {asked.key!r} was used for another request"
+        return answer(422, "key_reused", text)
+    assert state is not KeptState.DROPPED, "a dropped key is not stored"
+    if alive:
+        text = "the first request with this Idempotency-Key is not answered yet"
+        return answer(409, "in_progress", text)
+    return answer(
+        409,
+        "outcome_unknown",
+        "the control plane stopped while it made the first request with this Idempotency-Key: look "
+        "whether it took effect, and ask with another key if it did not",
+    )
+
+
+async def _settled(service: Service, kept: KeptAnswer) -> None:
+    try:
+        await _put(service, kept)
+    except StoreError as error:
+        log.error("the answer under an Idempotency-Key is not kept: %s", error)
+
+
+async def _put(service: Service, kept: KeptAnswer) -> None:
+    await asyncio.wrap_future(service.store.write([kept]))
+
+
+def _service(scope: Scope) -> Service:
+    service: Service = scope["app"].state.service
+    return service
+
+
+def _caller(scope: Scope, headers: Mapping[bytes, bytes]) -> str | None:
+    """The name of the token that was sent, "" where none is needed; None if it may not change."""
+    tokens: Tokens = scope["app"].state.tokens
+    if not tokens:
+        return ""
+    scheme, _, value = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
+    found = tokens.find(value.strip()) if scheme.lower() == "bearer" else None
+    return found.name if found is not None and found.may_operate else None
+
+
+def _digest(scope: Scope, headers: Mapping[bytes, bytes], body: bytes) -> str:
+    target = f"{scope['method']} {scope['path']}?".encode() + scope["query_string"]
+    parts = (target, headers.get(b"if-match", b""), body)
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
 async def _read(receive: Receive) -> tuple[bytes, Receive]:

@@ -1,4 +1,4 @@
-"""Signed webhooks, idempotency keys and HTTPS: what automation builds on."""
+"""Signed webhooks and HTTPS: what automation builds on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import hmac
 import json
 import ssl
 import subprocess
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -23,7 +25,6 @@ from store.records import Alarm, Outcome
 from tests.controlplane_rig import (
     ENGINE,
     EmbeddedEngine,
-    Running,
     control_plane,
     deck,
     embedded_engine,
@@ -115,6 +116,25 @@ async def test_a_settled_decision_and_an_alarm_are_told_and_signed(
     assert SECRET.encode() not in b"".join(one[1] for one in receiver.requests)
 
 
+def test_the_receiver_in_the_page_takes_what_is_genuine_and_nothing_else() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "webhooks.md").read_text()
+    names: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)
+    now = int(time.time())
+
+    def taken(secret: bytes, at: int, body: bytes, signed_at: int = now) -> bool:
+        made = signature(SECRET.encode(), signed_at, b'{"id":"1"}')
+        headers = {"X-Specdeck-Timestamp": str(at), "X-Specdeck-Signature": made}
+        return bool(names["genuine"](secret, headers, body))
+
+    body, old = b'{"id":"1"}', now - 3600
+    assert taken(SECRET.encode(), now, body)
+    assert not taken(b"another", now, body)
+    assert not taken(SECRET.encode(), now, body + b" ")
+    assert not taken(SECRET.encode(), now - 1, body)
+    assert not taken(SECRET.encode(), old, body, signed_at=old)
+
+
 def test_another_body_time_or_secret_is_another_signature() -> None:
     one = signature(b"k", 1, b"{}")
     assert one == signature(b"k", 1, b"{}")
@@ -145,75 +165,6 @@ def test_only_wanted_kinds_are_queued_and_an_alarm_that_stays_is_told_once() -> 
     for one in (tick, up, up, tick):
         hooks.told(one)
     assert [one.type for one in hook.waiting] == ["alarm.raised", "alarm.cleared"]
-
-
-# -- idempotency keys ---------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def asking(running: Running, token: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx.AsyncClient(base_url=running.url, trust_env=False, headers=headers) as http:
-        yield http
-
-
-async def test_a_change_sent_again_with_its_key_is_answered_and_not_made_again(
-    engine: EmbeddedEngine, tmp_path: Path
-) -> None:
-    async with control_plane(settings_of(tmp_path, engine.url)) as running, asking(running) as http:
-        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None)
-        path = f"/v1/engines/{ENGINE}/override"
-        body = {"mode": "off", "length_s": 60, "author": "alice", "reason": "test"}
-        key = {"Idempotency-Key": "deploy-17"}
-        one = await http.put(path, json=body, headers=key)
-        other = await http.put(path, json=body, headers=key)
-        assert one.json() == other.json()
-        assert other.headers["idempotency-replayed"] == "true"
-        assert "idempotency-replayed" not in one.headers
-        assert len(running.service.store.overrides(ENGINE)) == 1
-        reused = await http.put(path, json=body | {"length_s": 90}, headers=key)
-        assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
-        plain = await http.put(path, json=body)
-        assert plain.json()["override"]["id"] != one.json()["override"]["id"]
-        long = await http.put(path, json=body, headers={"Idempotency-Key": "x" * 201})
-        assert (long.status_code, long.json()["code"]) == (422, "bad_key")
-        read = await http.get(path, headers=key)
-        assert read.status_code == 200
-
-
-async def test_two_requests_at_once_with_one_key_are_made_once(
-    engine: EmbeddedEngine, tmp_path: Path
-) -> None:
-    async with control_plane(settings_of(tmp_path, engine.url)) as running, asking(running) as http:
-        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None)
-        path = f"/v1/engines/{ENGINE}/override?wait=confirmed"
-        body = {"mode": "off", "length_s": 60, "author": "alice", "reason": "test"}
-        key = {"Idempotency-Key": "k"}
-        answers = await asyncio.gather(*(http.put(path, json=body, headers=key) for _ in range(5)))
-        assert {one.status_code for one in answers} <= {200, 202, 409}
-        assert len(running.service.store.overrides(ENGINE)) == 1
-
-
-async def test_a_refusal_for_lack_of_rights_does_not_use_up_a_key(
-    engine: EmbeddedEngine, tmp_path: Path
-) -> None:
-    tokens = [
-        {"name": "ops", "role": "operate", "token": "operating-token-01"},
-        {"name": "eye", "role": "read", "token": "reading-token-0001"},
-    ]
-    settings = settings_of(tmp_path, engine.url, tokens=tokens)
-    key = {"Idempotency-Key": "k"}
-    body = {"mode": "off", "length_s": 60, "author": "alice", "reason": "test"}
-    path = f"/v1/engines/{ENGINE}/override"
-    async with control_plane(settings) as running:
-        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None)
-        async with asking(running, "reading-token-0001") as eye:
-            assert (await eye.put(path, json=body, headers=key)).status_code == 403
-            assert (await eye.put(path, json=body, headers=key)).status_code == 403
-        async with asking(running, "operating-token-01") as ops:
-            assert (await ops.put(path, json=body, headers=key)).status_code == 200
-        async with asking(running) as nobody:
-            assert (await nobody.put(path, json=body, headers=key)).status_code == 401
 
 
 # -- HTTPS --------------------------------------------------------------------------------------
