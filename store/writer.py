@@ -76,6 +76,7 @@ class Writer:
         self._path = path
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._backlog: Backlog[_Write] = Backlog(path)
+        self._in_hand = 0
         self._ending = threading.Event()
         self._closing = threading.Lock()
         self._closed = False
@@ -89,7 +90,7 @@ class Writer:
     @property
     def waiting(self) -> int:
         """Writes that have not been taken up yet, or wait for the file."""
-        return self._queue.qsize() + len(self._backlog)
+        return self._queue.qsize() + len(self._backlog) + self._in_hand
 
     @property
     def state(self) -> StoreState:
@@ -175,9 +176,11 @@ class Writer:
             except queue.Empty:
                 if not group and self._backlog.trouble is None:
                     self._sync()
-            group = self._backlog.take(GROUP_LIMIT) + group
-            if group:
-                self._write(group)
+            held = self._backlog.take(GROUP_LIMIT)
+            self._in_hand = len(held)
+            if held or group:
+                self._write(held + group)
+            self._in_hand = 0
             if prune is not None:
                 self._prune_step(prune)
         while self._backlog and not self._backlog.failed:
