@@ -93,7 +93,11 @@ def test_a_small_sweep_measures_both_tiers_and_gives_the_engine_back(
         assert point.tok_s > 1
         assert point.at_utc_ms is not None
         assert point.at_utc_ms > begun
-        assert point.running == pytest.approx(point.concurrency, abs=1)
+        # A client whose request is on its way or in its prefill is not in the decode batch: on a
+        # slow machine that is a good part of the time of so short an answer.
+        assert point.running is not None
+        assert point.concurrency / 4 < point.running <= point.concurrency
+        assert not [reason for reason in point.not_comparable if "first token" in reason]
         assert point.failed == 0
         if point.tier == "off":
             assert point.off_kind is not None
@@ -105,6 +109,10 @@ def test_a_small_sweep_measures_both_tiers_and_gives_the_engine_back(
         assert point.engine_version == "0.5.23"
         assert point.cap == 16
         assert point.ttft_s is not None
+    for alone, four in zip(file.points[:4], file.points[4:8], strict=True):
+        assert four.running is not None
+        assert alone.running is not None
+        assert four.running > alone.running + 0.5
     after = state(engine)
     assert after["boot_id"] == before["boot_id"]
     analysed = bench_file(out)
