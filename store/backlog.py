@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from store.errors import StoreError
@@ -45,8 +44,8 @@ _Write = TypeVar("_Write", bound=Write)
 class Backlog(Generic[_Write]):
     """In the order they were handed over.  For the writer thread; others may ask for numbers."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._held: deque[_Write] = deque()
         self._since = 0.0
         self._share = 1
@@ -88,7 +87,7 @@ class Backlog(Generic[_Write]):
         if self.trouble is not None and not self._held:
             _log.warning(
                 "%s is written again after %.0f s; %d writes were refused meanwhile",
-                self._path,
+                self._name,
                 time.monotonic() - self._since,
                 self.refused - self._refused_before,
             )

@@ -20,8 +20,8 @@ from sqlalchemy.exc import DBAPIError
 from store import document_reads, kept_answers, tick_reads
 from store.audit_chain import AuditCheck, check
 from store.backlog import StoreState
+from store.database import Claim, Database, locate
 from store.errors import StoreClosed, StoreError, StoreUnwritable
-from store.lock import WriterLock
 from store.pen import Record
 from store.policies import PolicyConfig
 from store.pruning import Pruned
@@ -41,16 +41,6 @@ from store.records import (
     SessionRecord,
     Tick,
 )
-from store.sqlite import (
-    begin_reading,
-    check_place,
-    explain,
-    inspect_read_only,
-    locate,
-    prepare,
-    reader_engine,
-    writer_engine,
-)
 from store.writer import Writer
 
 __all__ = ["Record", "Store"]
@@ -60,12 +50,12 @@ class Store:
     """Everything that is written down, in one database.  Use ``Store.open``."""
 
     def __init__(
-        self, path: Path, readers: Engine, writer: Writer | None, lock: WriterLock | None
+        self, database: Database, readers: Engine, writer: Writer | None, claim: Claim | None
     ) -> None:
-        self.path = path
+        self._database = database
         self._readers = readers
         self._writer = writer
-        self._lock = lock
+        self._claim = claim
         self._ticks = tick_reads.TickReader()
         self._closed = False
 
@@ -74,28 +64,29 @@ class Store:
         """Open a database, making or upgrading it unless ``read_only``.
 
         Args:
-            location: a file path, or an SQLAlchemy URL (``sqlite:///PATH``).
+            location: a file path, or an SQLAlchemy URL (``sqlite:///PATH``,
+                ``postgresql+psycopg://USER@HOST/NAME``).
 
         Raises:
             StoreNewer, StoreOlder: a schema that this build cannot use.
             StoreCorrupt, StoreForeign: not a usable database of ours.
             StoreUnwritable: no directory, no permission, read-only or full disk.
             StoreBusy: another control plane writes it.
+            StoreUnreachable: the database server does not answer.
             StoreError: base of all these; the text says what to do.
         """
-        path = locate(location)
-        check_place(path, read_only=read_only)
+        database = locate(location)
         if read_only:
-            inspect_read_only(path)
-            return cls(path, reader_engine(path), None, None)
-        lock = WriterLock.take(path)
+            database.check_readable()
+            return cls(database, database.reader_engine(), None, None)
+        claim = database.claim()
         try:
-            prepare(path)
-            writer = Writer(writer_engine(path), path)
+            database.prepare()
+            writer = Writer(database)
         except BaseException:
-            lock.release()
+            claim.release()
             raise
-        return cls(path, reader_engine(path), writer, lock)
+        return cls(database, database.reader_engine(), writer, claim)
 
     def __enter__(self) -> Self:
         return self
@@ -116,8 +107,22 @@ class Store:
         self._readers.dispose()
         if self._writer is not None:
             self._writer.close()
-        if self._lock is not None:
-            self._lock.release()
+        if self._claim is not None:
+            self._claim.release()
+
+    @property
+    def name(self) -> str:
+        """What messages call the database; never with a password."""
+        return self._database.name
+
+    @property
+    def path(self) -> Path:
+        """The file.
+
+        Raises:
+            StoreError: the store lies in no file.
+        """
+        return self._database.path
 
     # writing
 
@@ -319,18 +324,18 @@ class Store:
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         if self._closed:
-            raise StoreClosed(f"{self.path}: the store was closed")
+            raise StoreClosed(f"{self.name}: the store was closed")
         try:
             with self._readers.connect() as connection:
-                begin_reading(connection)
+                self._database.begin_reading(connection)
                 yield connection
         except DBAPIError as error:
-            raise explain(error.orig or error, self.path) from error
+            raise self._database.explain(error.orig or error) from error
 
     def _cannot_write(self) -> StoreError:
         if self._closed:
-            return StoreClosed(f"{self.path}: the store was closed; this was not recorded")
-        return StoreUnwritable(f"{self.path} was opened read-only: open it for writing")
+            return StoreClosed(f"{self.name}: the store was closed; this was not recorded")
+        return StoreUnwritable(f"{self.name} was opened read-only: open it for writing")
 
 
 def _failed(error: StoreError) -> Future[Any]:

@@ -31,6 +31,10 @@ class StoreUnwritable(StoreError):
     """The place cannot be written: no directory, no permission, read-only or full disk."""
 
 
+class StoreUnreachable(StoreUnwritable):
+    """The database server does not answer, or the connection to it was lost."""
+
+
 class StoreBusy(StoreError):
     """Another process holds the file for writing."""
 

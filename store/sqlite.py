@@ -1,7 +1,6 @@
 """Everything that is true of SQLite alone: where the file lies, how it is opened, what it says.
 
-Another database would need its own version of this module and of the DDL in ``store.migrations``;
-the statements elsewhere are SQLAlchemy's and name no dialect.
+``store.postgres`` says the same of PostgreSQL; the statements elsewhere are SQLAlchemy's.
 
 Durability: WAL, so that a killed process loses no committed transaction.  ``synchronous`` is set by
 the writer before each transaction: FULL for what a person or the audit relies on, NORMAL for ticks.
@@ -14,8 +13,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from sqlalchemy.engine import Connection, Engine, create_engine, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.engine import Connection, Engine, create_engine
 from sqlalchemy.pool import NullPool, QueuePool
 
 from store.errors import (
@@ -39,23 +37,11 @@ FREED_PAGES = 512
 
 
 def locate(location: Path | str) -> Path:
-    """The file meant by a path or an SQLAlchemy URL, absolute and without symbolic links.
+    """The file meant by a path, absolute and without symbolic links.
 
     Raises:
-        StoreError: a URL of another database, or one without a file.
+        StoreError: it names no file.
     """
-    if isinstance(location, str) and "://" in location:
-        try:
-            url = make_url(location)
-        except ArgumentError as error:
-            raise StoreError(f"{location!r} is no database URL: give a file path") from error
-        if url.get_backend_name() != "sqlite":
-            # The URL may hold a password, so only its kind is repeated.
-            raise StoreError(
-                f"databases of kind {url.get_backend_name()!r} are not supported by this version: "
-                "give a file path or sqlite:///PATH"
-            )
-        location = url.database or ""
     text = str(location)
     if text in ("", ":memory:"):
         raise StoreError("the store needs a file: give a path, not an in-memory database")

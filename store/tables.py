@@ -5,12 +5,41 @@ ways.  Columns exist for what is filtered, ordered, kept unique or read by hand;
 record is its JSON in ``body``, so that a record's new field needs no new column.  Times are integer
 milliseconds, enumerations their written values.
 
-The DDL that makes these tables is in ``store.migrations``; a test holds the two together.
+The DDL that makes these tables is in ``store.migrations`` and ``store.postgres_schema``; tests hold
+them together.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from sqlalchemy import BigInteger, Dialect, TypeDecorator
+from sqlalchemy import Text as PlainText
 from sqlmodel import Field, SQLModel
+
+
+class ExactText(TypeDecorator[str]):
+    """Any text.  PostgreSQL cannot hold a NUL, so there it is written as two other characters."""
+
+    impl = PlainText
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text as it is stored."""
+        if value is None or dialect.name != "postgresql":
+            return value
+        return value.replace("\x1a", "\x1a1").replace("\0", "\x1a0")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """The text that was stored."""
+        if value is None or dialect.name != "postgresql":
+            return value
+        return value.replace("\x1a0", "\0").replace("\x1a1", "\x1a")
+
+
+Number = Annotated[int, Field(sa_type=BigInteger)]
+OptionalNumber = Annotated[int | None, Field(sa_type=BigInteger)]
+Text = Annotated[str, Field(sa_type=ExactText)]
 
 
 class MetaRow(SQLModel, table=True):
@@ -18,8 +47,8 @@ class MetaRow(SQLModel, table=True):
 
     __tablename__ = "meta"
 
-    key: str = Field(primary_key=True)
-    value: str
+    key: Text = Field(primary_key=True, sa_type=ExactText)
+    value: Text
 
 
 class EngineRefRow(SQLModel, table=True):
@@ -27,8 +56,8 @@ class EngineRefRow(SQLModel, table=True):
 
     __tablename__ = "engine_refs"
 
-    ref: int | None = Field(default=None, primary_key=True)
-    engine_id: str
+    ref: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
 
 
 class EngineRow(SQLModel, table=True):
@@ -36,9 +65,9 @@ class EngineRow(SQLModel, table=True):
 
     __tablename__ = "engines"
 
-    engine_id: str = Field(primary_key=True)
-    added_utc_ms: int
-    body: str
+    engine_id: Text = Field(primary_key=True, sa_type=ExactText)
+    added_utc_ms: Number
+    body: Text
 
 
 class TickRow(SQLModel, table=True):
@@ -46,12 +75,12 @@ class TickRow(SQLModel, table=True):
 
     __tablename__ = "ticks"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_ref: int
-    seq: int
-    at_utc_ms: int
-    is_gap: int
-    template_id: int | None
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_ref: Number
+    seq: Number
+    at_utc_ms: Number
+    is_gap: Number
+    template_id: OptionalNumber
     body: bytes
 
 
@@ -60,8 +89,8 @@ class TickTemplateRow(SQLModel, table=True):
 
     __tablename__ = "tick_templates"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_ref: int
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_ref: Number
     body: bytes
 
 
@@ -70,11 +99,11 @@ class ScrapeRow(SQLModel, table=True):
 
     __tablename__ = "scrapes"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_ref: int
-    seq: int
-    at_utc_ms: int
-    path: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_ref: Number
+    seq: Number
+    at_utc_ms: Number
+    path: Text
     body: bytes
 
 
@@ -83,11 +112,11 @@ class InputRow(SQLModel, table=True):
 
     __tablename__ = "inputs"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_ref: int
-    after_seq: int
-    kind: str
-    at_utc_ms: int
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_ref: Number
+    after_seq: Number
+    kind: Text
+    at_utc_ms: Number
     body: bytes
 
 
@@ -96,13 +125,13 @@ class DecisionRow(SQLModel, table=True):
 
     __tablename__ = "decisions"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_id: str
-    seq: int
-    at_utc_ms: int
-    to_tier: str
-    outcome: str
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
+    seq: Number
+    at_utc_ms: Number
+    to_tier: Text
+    outcome: Text
+    body: Text
 
 
 class SwitchRow(SQLModel, table=True):
@@ -110,13 +139,13 @@ class SwitchRow(SQLModel, table=True):
 
     __tablename__ = "switches"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_id: str
-    boot_id: str
-    dp_rank: int
-    number: int
-    seen_utc_ms: int
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
+    boot_id: Text
+    dp_rank: Number
+    number: Number
+    seen_utc_ms: Number
+    body: Text
 
 
 class OverrideRow(SQLModel, table=True):
@@ -124,12 +153,12 @@ class OverrideRow(SQLModel, table=True):
 
     __tablename__ = "overrides"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_id: str
-    created_utc_ms: int
-    expires_utc_ms: int
-    ended_utc_ms: int | None
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
+    created_utc_ms: Number
+    expires_utc_ms: Number
+    ended_utc_ms: OptionalNumber
+    body: Text
 
 
 class PolicyRow(SQLModel, table=True):
@@ -137,11 +166,11 @@ class PolicyRow(SQLModel, table=True):
 
     __tablename__ = "policies"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_id: str
-    version: int
-    created_utc_ms: int
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
+    version: Number
+    created_utc_ms: Number
+    body: Text
 
 
 class AuditRow(SQLModel, table=True):
@@ -149,13 +178,13 @@ class AuditRow(SQLModel, table=True):
 
     __tablename__ = "audit"
 
-    id: int | None = Field(default=None, primary_key=True)
-    at_utc_ms: int
-    actor: str
-    action: str
-    target: str
-    detail: str
-    hash: str = ""
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    at_utc_ms: Number
+    actor: Text
+    action: Text
+    target: Text
+    detail: Text
+    hash: Text = ""
 
 
 class MarkerRow(SQLModel, table=True):
@@ -163,11 +192,11 @@ class MarkerRow(SQLModel, table=True):
 
     __tablename__ = "markers"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_id: str
-    seq: int
-    at_utc_ms: int
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
+    seq: Number
+    at_utc_ms: Number
+    body: Text
 
 
 class SessionRow(SQLModel, table=True):
@@ -175,12 +204,12 @@ class SessionRow(SQLModel, table=True):
 
     __tablename__ = "sessions"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_id: str
-    name: str
-    started_utc_ms: int
-    ended_utc_ms: int | None
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
+    name: Text
+    started_utc_ms: Number
+    ended_utc_ms: OptionalNumber
+    body: Text
 
 
 class BenchmarkRow(SQLModel, table=True):
@@ -188,11 +217,11 @@ class BenchmarkRow(SQLModel, table=True):
 
     __tablename__ = "benchmark_points"
 
-    id: int | None = Field(default=None, primary_key=True)
-    engine_id: str
-    setup_key: str
-    at_utc_ms: int
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    engine_id: Text
+    setup_key: Text
+    at_utc_ms: Number
+    body: Text
 
 
 class CostTableRow(SQLModel, table=True):
@@ -200,10 +229,10 @@ class CostTableRow(SQLModel, table=True):
 
     __tablename__ = "cost_tables"
 
-    id: int | None = Field(default=None, primary_key=True)
-    setup_key: str
-    created_utc_ms: int
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    setup_key: Text
+    created_utc_ms: Number
+    body: Text
 
 
 class KeptAnswerRow(SQLModel, table=True):
@@ -211,8 +240,8 @@ class KeptAnswerRow(SQLModel, table=True):
 
     __tablename__ = "kept_answers"
 
-    id: int | None = Field(default=None, primary_key=True)
-    caller: str
-    key: str
-    at_utc_ms: int
-    body: str
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    caller: Text
+    key: Text
+    at_utc_ms: Number
+    body: Text

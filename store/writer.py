@@ -9,12 +9,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import Connection
 
 from store.backlog import RETRY_S, Backlog, StoreState
+from store.database import Database
 from store.errors import (
     StoreBusy,
     StoreClosed,
@@ -27,7 +26,7 @@ from store.errors import (
 from store.pen import Pen, Record
 from store.pruning import Pruned, Pruning
 from store.records import ControlInput, RawScrape, Tick
-from store.sqlite import begin, checkpoint, explain, free_pages
+from store.writer_line import WriterLine
 
 QUEUE_LIMIT = 4096
 """Writes that may wait.  Ticks and scrapes alone are refused earlier, at ``TICK_LIMIT``, so that a
@@ -71,11 +70,10 @@ class Writer:
     they are committed together, but each still succeeds or fails on its own.
     """
 
-    def __init__(self, engine: Engine, path: Path) -> None:
-        self._engine = engine
-        self._path = path
+    def __init__(self, database: Database) -> None:
+        self._name = database.name
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
-        self._backlog: Backlog[_Write] = Backlog(path)
+        self._backlog: Backlog[_Write] = Backlog(self._name)
         self._in_hand = 0
         self._ending = threading.Event()
         self._closing = threading.Lock()
@@ -83,7 +81,7 @@ class Writer:
         self._pen = Pen()
         self._synced_at = time.monotonic()
         self._unsynced = False
-        self._connection = engine.connect()
+        self._line = WriterLine(database)
         self._thread = threading.Thread(target=self._run, name="specdeck-store", daemon=True)
         self._thread.start()
 
@@ -112,7 +110,7 @@ class Writer:
         limit = QUEUE_LIMIT if write.durable else TICK_LIMIT
         with self._closing:
             if self._closed:
-                write.future.set_exception(_closed(self._path))
+                write.future.set_exception(_closed(self._name))
             elif strangers:
                 kind = type(strangers[0]).__name__
                 write.future.set_exception(StoreRefused(f"the store keeps no {kind}"))
@@ -129,7 +127,7 @@ class Writer:
         prune.future.set_running_or_notify_cancel()
         with self._closing:
             if self._closed:
-                prune.future.set_exception(_closed(self._path))
+                prune.future.set_exception(_closed(self._name))
             else:
                 self._queue.put(prune)
         return prune.future
@@ -150,8 +148,7 @@ class Writer:
         readers close between ``drain`` and this.
         """
         self.drain()
-        self._connection.close()
-        self._engine.dispose()
+        self._line.close()
 
     def _run(self) -> None:
         open_ = True
@@ -229,15 +226,13 @@ class Writer:
         now = time.monotonic()
         durable = any(write.durable for write in group) or now - self._synced_at >= SYNC_EVERY_S
         try:
-            begin(self._connection, durable=durable)
+            connection = self._begin(durable=durable)
             answers = [
-                [self._pen.save(self._connection, record) for record in write.records]
-                for write in group
+                [self._pen.save(connection, record) for record in write.records] for write in group
             ]
-            self._connection.commit()
+            connection.commit()
         except BaseException as error:
-            self._undo()
-            raise self._explained(error) from error
+            raise self._undone(error) from error
         self._pen.kept()
         self._unsynced = not durable
         if durable:
@@ -246,13 +241,12 @@ class Writer:
 
     def _prune_step(self, prune: _Prune) -> None:
         try:
-            begin(self._connection, durable=False)
-            more = prune.pruning.step(self._connection)
-            self._connection.commit()
-            free_pages(self._connection)
+            connection = self._begin(durable=False)
+            more = prune.pruning.step(connection)
+            connection.commit()
+            self._line.free_space()
         except BaseException as error:  # noqa: BLE001 (the thread must live; the future tells)
-            self._undo()
-            prune.future.set_exception(self._explained(error))
+            prune.future.set_exception(self._undone(error))
             return
         with self._closing:
             if more and not self._closed:
@@ -264,31 +258,27 @@ class Writer:
         """Force acknowledged ticks to the disk when nothing else came to do it."""
         self._unsynced = False
         self._synced_at = time.monotonic()
-        try:
-            checkpoint(self._connection)
-        except SQLAlchemyError as error:
-            _log.warning("%s", self._explained(error))
+        self._line.sync()
 
-    def _undo(self) -> None:
+    def _begin(self, *, durable: bool) -> Connection:
+        if self._line.renew():
+            self._pen = Pen()
+        self._line.begin(durable=durable)
+        return self._line.connection
+
+    def _undone(self, error: BaseException) -> StoreError:
+        """Roll back; returns what to tell."""
+        why = self._line.explain(error)
         self._pen.forget()
-        try:
-            self._connection.rollback()
-        except SQLAlchemyError as error:
-            _log.warning("%s", self._explained(error))
+        self._line.undo(why)
+        return why
 
     def _overloaded(self) -> StoreOverloaded:
         trouble = self._backlog.trouble or "Look for a slow or locked disk, or poll less often."
         return StoreOverloaded(
-            f"{self._path} is {self.waiting} writes behind; this one was not recorded. {trouble}"
+            f"{self._name} is {self.waiting} writes behind; this one was not recorded. {trouble}"
         )
 
-    def _explained(self, error: BaseException) -> StoreError:
-        if isinstance(error, StoreError):
-            return error
-        if isinstance(error, DBAPIError) and error.orig is not None:
-            return explain(error.orig, self._path)
-        return StoreRefused(f"{self._path}: not stored: {error}")
 
-
-def _closed(path: Path) -> StoreClosed:
-    return StoreClosed(f"{path}: the store was closed; this was not recorded")
+def _closed(name: str) -> StoreClosed:
+    return StoreClosed(f"{name}: the store was closed; this was not recorded")

@@ -71,7 +71,7 @@ def _seqs(store: Store) -> list[int]:
 
 def _driver(store: Store) -> sqlite3.Connection:
     assert store._writer is not None
-    driver = store._writer._connection.connection.driver_connection
+    driver = store._writer._line.connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
 

@@ -132,8 +132,8 @@ def test_a_url_and_a_path_mean_the_same_file(tmp_path: Path) -> None:
 
 
 def test_another_kind_of_database_is_refused_without_repeating_its_password() -> None:
-    message = _message(StoreError, "postgresql://op:hunter2@db/specdeck")
-    assert "postgresql" in message
+    message = _message(StoreError, "mysql://op:hunter2@db/specdeck")
+    assert "mysql" in message
     assert "file path" in message
     assert "hunter2" not in message
 

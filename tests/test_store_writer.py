@@ -23,6 +23,7 @@ from store.db import Store
 from store.errors import StoreBusy, StoreOverloaded, StoreRefused, StoreUnwritable
 from store.records import RawScrape, Tick
 from store.sqlite import SKIPPED_IDS
+from store.sqlite_file import SqliteFile
 from tests.store_records import a_decision, a_policy, a_tick, an_audit_entry, an_override, busy_day
 
 
@@ -185,12 +186,12 @@ def test_what_people_rely_on_waits_for_the_disk_and_ticks_do_not(
 ) -> None:
     levels: list[int] = []
 
-    def spied(connection: Connection, *, durable: bool) -> None:
+    def spied(_: SqliteFile, connection: Connection, *, durable: bool) -> None:
         sqlite.begin(connection, durable=durable)
         levels.append(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())
 
     monkeypatch.setattr(writer, "SYNC_EVERY_S", 1000.0)
-    monkeypatch.setattr(writer, "begin", spied)
+    monkeypatch.setattr(SqliteFile, "begin", spied)
     scrape = RawScrape(engine_id="e1", seq=1, at_utc_ms=1, path="/metrics", text="x")
     with Store.open(path) as store:
         for records in (
@@ -212,13 +213,13 @@ def test_what_people_rely_on_waits_for_the_disk_and_ticks_do_not(
 def test_ticks_reach_the_disk_soon_even_when_nothing_follows_them(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def then_soon(connection: Connection, *, durable: bool) -> None:
+    def then_soon(_: SqliteFile, connection: Connection, *, durable: bool) -> None:
         assert not durable
         sqlite.begin(connection, durable=durable)
         monkeypatch.setattr(writer, "SYNC_EVERY_S", 0.2)
 
     monkeypatch.setattr(writer, "SYNC_EVERY_S", 1000.0)
-    monkeypatch.setattr(writer, "begin", then_soon)
+    monkeypatch.setattr(SqliteFile, "begin", then_soon)
     with Store.open(path) as store:
         store.write([a_tick(seq=1)]).result(timeout=10)
         deadline = time.monotonic() + 10
