@@ -18,10 +18,10 @@ from controlplane.hub import Event
 from controlplane.messages import EngineStatus
 from controlplane.pilot import Pilot, obeyed
 from controlplane.polled import Polled
+from controlplane.recording import Recorder
 from controlplane.restoring import restore
 from controlplane.settings import EngineSettings
 from store.db import Record
-from store.errors import StoreError, StoreRefused
 from store.observations import Gap, PluginStatus, Sample
 from store.policies import PolicyConfig
 from store.records import Alarm, Command, ControlInput, EngineRecord, EngineSwitch, Override, Tick
@@ -68,6 +68,13 @@ class Runner:
             name=settings.name,
             group=settings.group,
             added_utc_ms=around.clock.utc_ms(),
+        )
+        self.recorder = Recorder(
+            settings.id,
+            around.store,
+            around.clock,
+            publish=self._publish,
+            lost=self.pilot.intake.lost,
         )
         self._client = client
         self._around = around
@@ -183,7 +190,7 @@ class Runner:
             self._client.resume_journal(found.boot_id, dict(found.journal))
         new = None if facts is None else self.pilot.adopt(facts, (), clock.utc_ms())
         records: list[Record] = [self.record, *found.repairs, *([new] if new else [])]
-        await self._write(records)
+        await self.recorder.keep_soon(records)
         if found.override is not None:
             self.pilot.put_in_force(found.override, clock.utc_ms(), clock.mono_ms(), clock.clock_id)
         self._restored = True
@@ -205,12 +212,9 @@ class Runner:
         stored = await self._store(tick, records, self.pilot.intake.take())
         if ended is not None:
             # On its own: a person may have ended it meanwhile, and that record stays.
-            with suppress(StoreError):
-                await self._write([ended])
+            self.recorder.keep([ended])
         if command is not None:
             self._send(command)
-        if stored.id:
-            self._publish(stored)
         if self._around.webhooks is not None:
             self._around.webhooks.told(stored)
         self._tick = stored
@@ -258,33 +262,19 @@ class Runner:
         self, tick: Tick, records: Sequence[Record], inputs: Sequence[ControlInput]
     ) -> Tick:
         """The tick as stored.  When it cannot be, control goes on and the tick says so."""
+        told = tick.alarms
         if self._alarms:
-            tick = tick.model_copy(update={"alarms": (*tick.alarms, *self._alarms.values())})
-        try:
-            try:
-                stored = (await self._write([tick, *inputs, *records]))[0]
-                self._alarms.clear()
-            except StoreRefused as error:
-                # One record contradicts the store: the tick itself is still worth keeping.
-                self._not_recorded(error)
-                stored = (await self._write([tick, *inputs]))[0]
-        except StoreError as error:
-            self._not_recorded(error)
-            # A replay cannot know what was missed: it goes on from the next checkpoint.
-            self.pilot.intake.lost()
-            return tick.model_copy(update={"alarms": (*tick.alarms, *self._alarms.values())})
-        assert isinstance(stored, Tick)
+            tick = tick.model_copy(update={"alarms": (*told, *self._alarms.values())})
+        stored = await self.recorder.record(tick, inputs, records)
+        if not self.recorder.trouble:
+            self._alarms.clear()
+        else:
+            if "store_failed" not in self._alarms and not self._around.store.state.trouble:
+                log.error("%s", self.recorder.trouble)  # the store itself tells its trouble once
+            self._alarm("store_failed", self.recorder.trouble)
+        if not stored.id:
+            stored = stored.model_copy(update={"alarms": (*told, *self._alarms.values())})
         return stored
-
-    def _not_recorded(self, error: StoreError) -> None:
-        if "store_failed" not in self._alarms:
-            log.error("engine %s is not recorded: %s", self.engine_id, error)
-        self._alarm("store_failed", f"engine {self.engine_id} is not recorded: {error}")
-
-    async def _write(self, records: Sequence[Record]) -> list[Record]:
-        # Directly on the store's future, without a task in between: futures of one writer end in
-        # the order of their row ids, so ticks of all engines are published in that order too.
-        return await asyncio.wrap_future(self._around.store.write(records))
 
     def _publish(self, tick: Tick) -> None:
         hub = self._around.hub
@@ -314,7 +304,7 @@ class Runner:
                 decision = self.pilot.answered(outcome)
                 if decision is not None:
                     self.counts.decisions[decision.outcome] += 1
-                    await self._write([decision])
+                    self.recorder.keep([decision])
                     if self._around.webhooks is not None:
                         self._around.webhooks.settled(decision)
                 if self._next_command is None:
@@ -326,7 +316,8 @@ class Runner:
     async def _keep_metrics(self, seq: int) -> None:
         scrape = await self._client.scrape_metrics(seq)
         if scrape is not None:
-            await self._write([scrape])
+            # One of many: left out while the store cannot be written, which the alarm tells.
+            self._around.store.write([scrape])
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
