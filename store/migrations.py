@@ -7,6 +7,7 @@ The file's ``PRAGMA user_version`` is the number of migrations it has seen.  Rul
   refuse the unknown key row by row, and a raised version lets it refuse the file in one sentence.
 - A default that a ``Tick`` (or a record inside it) has once had stays: packed ticks leave defaults
   out.
+- Every step is written for both databases; ``store.postgres_migrations`` takes PostgreSQL's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from store import postgres_schema, sqlite_schema
 from store.audit_chain import START, link
 from store.errors import StoreForeign, StoreNewer, StoreOlder
 from store.records import AuditEntry
@@ -30,132 +32,17 @@ class Migration:
 
     Args:
         since: the first specdeck release that can read the result.
-        apply: changes the schema inside the transaction that is open.
+        apply: changes an SQLite file's schema inside the transaction that is open.
+        postgres: the same in PostgreSQL's statements.
     """
 
     since: str
     apply: Callable[[sqlite3.Connection], None]
-
-
-_AUDIT_NEVER_CHANGED = """CREATE TRIGGER audit_is_never_changed BEFORE UPDATE ON audit
-        BEGIN SELECT RAISE(ABORT, 'audit rows are never changed'); END"""
-
-# Ids are AUTOINCREMENT so that none is ever used twice, even after the newest row was removed: an
-# SSE client resumes by a tick's id.
-_FIRST_TABLES = (
-    "CREATE TABLE meta (key TEXT PRIMARY KEY NOT NULL, value TEXT NOT NULL)",
-    """CREATE TABLE engine_refs (
-        ref INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL UNIQUE)""",
-    """CREATE TABLE engines (
-        engine_id TEXT PRIMARY KEY NOT NULL,
-        added_utc_ms INTEGER NOT NULL,
-        body TEXT NOT NULL)""",
-    """CREATE TABLE ticks (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_ref INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        at_utc_ms INTEGER NOT NULL,
-        is_gap INTEGER NOT NULL,
-        template_id INTEGER,
-        body BLOB NOT NULL)""",
-    "CREATE UNIQUE INDEX ticks_by_seq ON ticks (engine_ref, seq)",
-    "CREATE INDEX ticks_by_id ON ticks (engine_ref, id)",
-    """CREATE TABLE tick_templates (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_ref INTEGER NOT NULL,
-        body BLOB NOT NULL)""",
-    "CREATE INDEX tick_templates_by_engine ON tick_templates (engine_ref, id)",
-    """CREATE TABLE scrapes (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_ref INTEGER NOT NULL,
-        seq INTEGER NOT NULL,
-        at_utc_ms INTEGER NOT NULL,
-        path TEXT NOT NULL,
-        body BLOB NOT NULL)""",
-    "CREATE INDEX scrapes_by_seq ON scrapes (engine_ref, seq)",
-    """CREATE TABLE decisions (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        at_utc_ms INTEGER NOT NULL,
-        to_tier TEXT NOT NULL,
-        outcome TEXT NOT NULL,
-        body TEXT NOT NULL,
-        UNIQUE (engine_id, seq))""",
-    "CREATE INDEX decisions_by_engine ON decisions (engine_id, id)",
-    """CREATE TABLE switches (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL,
-        boot_id TEXT NOT NULL,
-        dp_rank INTEGER NOT NULL,
-        number INTEGER NOT NULL,
-        seen_utc_ms INTEGER NOT NULL,
-        body TEXT NOT NULL,
-        UNIQUE (engine_id, boot_id, dp_rank, number))""",
-    "CREATE INDEX switches_by_engine ON switches (engine_id, id)",
-    """CREATE TABLE overrides (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL,
-        created_utc_ms INTEGER NOT NULL,
-        expires_utc_ms INTEGER NOT NULL,
-        ended_utc_ms INTEGER,
-        body TEXT NOT NULL)""",
-    "CREATE INDEX overrides_by_engine ON overrides (engine_id, id)",
-    """CREATE TABLE policies (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL,
-        version INTEGER NOT NULL,
-        created_utc_ms INTEGER NOT NULL,
-        body TEXT NOT NULL,
-        UNIQUE (engine_id, version))""",
-    """CREATE TABLE audit (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        at_utc_ms INTEGER NOT NULL,
-        actor TEXT NOT NULL,
-        action TEXT NOT NULL,
-        target TEXT NOT NULL,
-        detail TEXT NOT NULL)""",
-    _AUDIT_NEVER_CHANGED,
-    """CREATE TRIGGER audit_is_never_deleted BEFORE DELETE ON audit
-        BEGIN SELECT RAISE(ABORT, 'audit rows are never deleted'); END""",
-    # INSERT OR REPLACE removes a row without firing the delete trigger, and an id in the past would
-    # slip a row between others.  NEW.id is -1 while SQLite has still to choose the id.
-    """CREATE TRIGGER audit_is_only_appended BEFORE INSERT ON audit
-        WHEN NEW.id <> -1 AND NEW.id <= (SELECT max(id) FROM audit)
-        BEGIN SELECT RAISE(ABORT, 'audit rows are only appended'); END""",
-    """CREATE TABLE markers (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        at_utc_ms INTEGER NOT NULL,
-        body TEXT NOT NULL)""",
-    "CREATE INDEX markers_by_seq ON markers (engine_id, seq)",
-    """CREATE TABLE sessions (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL,
-        name TEXT NOT NULL,
-        started_utc_ms INTEGER NOT NULL,
-        ended_utc_ms INTEGER,
-        body TEXT NOT NULL)""",
-    """CREATE TABLE benchmark_points (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        engine_id TEXT NOT NULL,
-        setup_key TEXT NOT NULL,
-        at_utc_ms INTEGER NOT NULL,
-        body TEXT NOT NULL)""",
-    "CREATE INDEX benchmark_points_by_key ON benchmark_points (setup_key, id)",
-    """CREATE TABLE cost_tables (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        setup_key TEXT NOT NULL,
-        created_utc_ms INTEGER NOT NULL,
-        body TEXT NOT NULL)""",
-    "CREATE INDEX cost_tables_by_key ON cost_tables (setup_key, id)",
-)
+    postgres: tuple[str, ...]
 
 
 def _first_tables(connection: sqlite3.Connection) -> None:
-    for statement in _FIRST_TABLES:
+    for statement in sqlite_schema.FIRST_TABLES:
         connection.execute(statement)
 
 
@@ -189,7 +76,7 @@ def _audit_chain(connection: sqlite3.Connection) -> None:
         names = ("id", "at_utc_ms", "actor", "action", "target", "detail")
         before = link(before, AuditEntry(**dict(zip(names, row, strict=True))))
         connection.execute("UPDATE audit SET hash = ? WHERE id = ?", (before, row[0]))
-    connection.execute(_AUDIT_NEVER_CHANGED)
+    connection.execute(sqlite_schema.AUDIT_NEVER_CHANGED)
 
 
 def _kept_answers(connection: sqlite3.Connection) -> None:
@@ -206,12 +93,13 @@ def _kept_answers(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX kept_answers_by_age ON kept_answers (at_utc_ms)")
 
 
+# PostgreSQL came after the audit's chain, so its first tables have the column already.
 MIGRATIONS: tuple[Migration, ...] = (
-    Migration(since="0.1.0", apply=_first_tables),
-    Migration(since="0.1.0", apply=_inputs),
-    Migration(since="0.1.0", apply=_policy_rules),
-    Migration(since="0.1.0", apply=_audit_chain),
-    Migration(since="0.1.0", apply=_kept_answers),
+    Migration(since="0.1.0", apply=_first_tables, postgres=postgres_schema.FIRST_TABLES),
+    Migration(since="0.1.0", apply=_inputs, postgres=postgres_schema.INPUTS),
+    Migration(since="0.1.0", apply=_policy_rules, postgres=()),
+    Migration(since="0.1.0", apply=_audit_chain, postgres=()),
+    Migration(since="0.1.0", apply=_kept_answers, postgres=postgres_schema.KEPT_ANSWERS),
 )
 
 
@@ -245,19 +133,30 @@ def inspect(
             f"{path} is an SQLite database of another program, not specdeck's. "
             "Nothing was changed. Give specdeck a file of its own."
         )
-    if version > len(migrations):
-        raise StoreNewer(
-            f"{path} has schema version {version}; this specdeck knows up to {len(migrations)}. "
-            f"Nothing was changed. Open it with specdeck {_needed_release(connection)}, or give "
-            "this one another file."
-        )
-    if read_only and version < len(migrations):
-        raise StoreOlder(
-            f"{path} has schema version {version}, older than {len(migrations)}, and was opened "
-            "read-only. Open it once for writing (start the control plane on it, or on a copy) to "
-            "upgrade it."
-        )
+    judge(str(path), version, _needed_release(connection), len(migrations), read_only=read_only)
     return version
+
+
+def judge(name: str, version: int, needed: str, known: int, *, read_only: bool) -> None:
+    """Refuse a schema that this build cannot use.
+
+    Args:
+        needed: the release that reads it, in words.
+        known: the newest version that this build knows.
+
+    Raises:
+        StoreNewer, StoreOlder.
+    """
+    if version > known:
+        raise StoreNewer(
+            f"{name} has schema version {version}; this specdeck knows up to {known}. Nothing was "
+            f"changed. Open it with specdeck {needed}, or give this one another database."
+        )
+    if read_only and version < known:
+        raise StoreOlder(
+            f"{name} has schema version {version}, older than {known}, and was opened read-only. "
+            "Open it once for writing (start the control plane on it, or on a copy) to upgrade it."
+        )
 
 
 def _needed_release(connection: sqlite3.Connection) -> str:
@@ -265,7 +164,12 @@ def _needed_release(connection: sqlite3.Connection) -> str:
         row = connection.execute("SELECT value FROM meta WHERE key = 'needs_specdeck'").fetchone()
     except sqlite3.Error:  # a far newer schema may have no such table
         row = None
-    return f"{row[0]} or newer" if row else "of a newer release"
+    return release(row[0] if row else None)
+
+
+def release(needed: str | None) -> str:
+    """The release that a database asks for, in words; None if it names none."""
+    return f"{needed} or newer" if needed else "of a newer release"
 
 
 def migrate(

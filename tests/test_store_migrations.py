@@ -35,7 +35,11 @@ def _fail_half_way(connection: sqlite3.Connection) -> None:
     raise RuntimeError("no")
 
 
-COLOUR = Migration(since="9.9.0", apply=_add_colour)
+COLOUR = Migration(
+    since="9.9.0",
+    apply=_add_colour,
+    postgres=("ALTER TABLE markers ADD COLUMN colour TEXT NOT NULL DEFAULT 'grey'",),
+)
 
 
 def test_an_empty_file_becomes_one_of_ours(raw: sqlite3.Connection) -> None:
@@ -81,7 +85,7 @@ def test_an_older_file_is_upgraded_and_keeps_its_rows(raw: sqlite3.Connection) -
 def test_a_failing_step_leaves_the_version_and_the_rows_before_it(raw: sqlite3.Connection) -> None:
     migrate(raw)
     raw.execute("INSERT INTO markers (engine_id, seq, at_utc_ms, body) VALUES ('e', 1, 2, '{}')")
-    steps = (*MIGRATIONS, COLOUR, Migration(since="9.9.1", apply=_fail_half_way))
+    steps = (*MIGRATIONS, COLOUR, Migration(since="9.9.1", apply=_fail_half_way, postgres=()))
     with pytest.raises(RuntimeError):
         migrate(raw, migrations=steps)
     assert schema_version(raw) == len(MIGRATIONS) + 1
