@@ -94,12 +94,17 @@ def _kept_answers(connection: sqlite3.Connection) -> None:
 
 
 # PostgreSQL came after the audit's chain, so its first tables have the column already.
+def _marker_ranges(connection: sqlite3.Connection) -> None:
+    """A marker may speak of a range of observations, as that of down-sampling does."""
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(since="0.1.0", apply=_first_tables, postgres=postgres_schema.FIRST_TABLES),
     Migration(since="0.1.0", apply=_inputs, postgres=postgres_schema.INPUTS),
     Migration(since="0.1.0", apply=_policy_rules, postgres=()),
     Migration(since="0.1.0", apply=_audit_chain, postgres=()),
     Migration(since="0.1.0", apply=_kept_answers, postgres=postgres_schema.KEPT_ANSWERS),
+    Migration(since="0.1.0", apply=_marker_ranges, postgres=()),
 )
 
 

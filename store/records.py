@@ -356,7 +356,11 @@ class RawScrape(Frozen):
 
 
 class Marker(Frozen):
-    """A note on the time line: a deploy, an incident, an engine restart."""
+    """A note on the time line: a deploy, an incident, an engine restart.
+
+    Args:
+        last_seq: the last observation it speaks of, if it speaks of several.
+    """
 
     id: int = 0
     engine_id: str
@@ -365,6 +369,7 @@ class Marker(Frozen):
     kind: str
     author: str
     text: str
+    last_seq: int | None = None
 
 
 class SessionRecord(Frozen):
