@@ -14,6 +14,7 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from store.errors import StoreError
+from store.postgres import PostgresDatabase
 from store.sqlite_file import SqliteFile
 
 
@@ -108,7 +109,9 @@ def locate(location: Path | str) -> Database:
         ) from None
     if url.get_backend_name() == "sqlite":
         return SqliteFile(url.database or "")
+    if url.get_backend_name() == "postgresql":
+        return PostgresDatabase(url)
     raise StoreError(
         f"databases of kind {url.get_backend_name()!r} are not supported by this version: "
-        "give a file path or sqlite:///PATH"
+        "give a file path, sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME"
     )

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from store import document_reads, kept_answers, tick_reads
 from store.audit_chain import AuditCheck, check
@@ -329,8 +329,8 @@ class Store:
             with self._readers.connect() as connection:
                 self._database.begin_reading(connection)
                 yield connection
-        except DBAPIError as error:
-            raise self._database.explain(error.orig or error) from error
+        except SQLAlchemyError as error:
+            raise self._database.explain(getattr(error, "orig", None) or error) from error
 
     def _cannot_write(self) -> StoreError:
         if self._closed:
