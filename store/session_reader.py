@@ -12,6 +12,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -35,15 +36,20 @@ from store.records import (
     RawScrape,
     Tick,
 )
+from store.session_rows import tick_rows
 from store.session_schema import explain, open_read_only
 from store.session_track import Track
 from store.session_writer import KINDS
 from store.tick_codec import tick_of, unpack_text
 
 _CACHED_TEMPLATES = 256
+_LOGGED = 20
+"""Skipped rows of a file that are logged; all are counted."""
 _log = logging.getLogger("specdeck.store")
 _Model = TypeVar("_Model", bound=BaseModel)
 LAST = 2**63 - 1
+_DAMAGED = (ValueError, TypeError, KeyError, IndexError, OverflowError, zlib.error)
+"""What decoding a row of a damaged file can raise."""
 
 
 class SessionFile:
@@ -62,9 +68,7 @@ class SessionFile:
             raise StoreCorrupt(f"{path} is damaged: it has no ticks table. Nothing was changed.")
         self.meta: dict[str, str] = dict(self._all("meta", "SELECT key, value FROM meta"))
         """What is known about the recording; ``docs/sessions.md`` lists the keys."""
-        first, last = self._rows("SELECT min(seq), max(seq) FROM ticks")[0]
-        self.first_seq: int | None = first
-        self.last_seq: int | None = last
+        self.first_seq, self.last_seq = self._ends()
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -115,6 +119,17 @@ class SessionFile:
         """Ticks in the file, unreadable ones included."""
         return int(self._rows("SELECT count(*) FROM ticks")[0][0])
 
+    def _ends(self) -> tuple[int | None, int | None]:
+        """The first and the last sequence number that can be read."""
+        try:
+            first, last = self._rows("SELECT min(seq), max(seq) FROM ticks")[0]
+        except StoreCorrupt:
+            first, last = "", ""
+        if all(end is None or isinstance(end, int) for end in (first, last)):
+            return first, last
+        seqs = [row[0] for row in tick_rows(self._rows, lambda *_: None, 0, LAST, LAST)]
+        return (seqs[0], seqs[-1]) if seqs else (None, None)
+
     # ticks
 
     def ticks(self, first: int = 0, last: int = LAST, *, limit: int = 1000) -> list[Tick]:
@@ -126,7 +141,7 @@ class SessionFile:
         for seq, at_utc_ms, is_gap, text in self.texts(first, last, limit=limit):
             try:
                 tick = tick_of(text, row_id=seq, seq=seq, at_utc_ms=at_utc_ms, is_gap=is_gap)
-            except ValueError as error:
+            except _DAMAGED as error:
                 self._skip("ticks", seq, error)
                 continue
             found.append(tick)
@@ -143,20 +158,17 @@ class SessionFile:
         self, first: int = 0, last: int = LAST, *, limit: int | None = None
     ) -> Iterator[tuple[int, int, bool, bytes]]:
         """(seq, time, is a gap, text) of a range of ticks; see ``store.tick_codec``."""
-        left = limit if limit is not None else LAST
-        while left > 0:
-            page = min(left, 1000)
-            rows = self._tick_rows(first, last, page)
-            for seq, at_utc_ms, is_gap, template, body in rows:
-                try:
-                    text = unpack_text(body, self._template(template))
-                except (ValueError, TypeError, zlib.error) as error:
-                    self._skip("ticks", seq, error)
-                    continue
-                yield seq, at_utc_ms, bool(is_gap), text
-            if len(rows) < page:
-                return
-            first, left = rows[-1][0] + 1, left - len(rows)
+        wanted = LAST if limit is None else limit
+        skip = partial(self._skip, "ticks")
+        for seq, at_utc_ms, is_gap, template, body in tick_rows(
+            self._rows, skip, first, last, wanted
+        ):
+            try:
+                text = unpack_text(body, self._template(template))
+            except _DAMAGED as error:
+                self._skip("ticks", seq, error)
+                continue
+            yield seq, at_utc_ms, is_gap, text
 
     def track(self) -> Track:
         """The whole track (``store.session_track``)."""
@@ -165,8 +177,10 @@ class SessionFile:
             "tracks", "SELECT first_seq, last_seq, body FROM tracks ORDER BY first_seq"
         ):
             try:
+                if not -1 <= after < first <= last:
+                    raise ValueError(f"a block of {first} to {last} after {after}")
                 block = session_track.decode(body)
-            except (ValueError, TypeError, zlib.error) as error:
+            except _DAMAGED as error:
                 self._skip("tracks", first, error)
                 continue  # its ticks are read instead
             if first > after + 1:
@@ -181,7 +195,7 @@ class SessionFile:
         for seq, at_utc_ms, is_gap, text in self.texts(first, last):
             try:
                 rows.append(session_track.row(seq, at_utc_ms, is_gap, json.loads(text)))
-            except (ValueError, KeyError, TypeError) as error:
+            except _DAMAGED as error:
                 self._skip("ticks", seq, error)
         return session_track.from_rows(rows)
 
@@ -210,7 +224,7 @@ class SessionFile:
                     at_utc_ms=at_utc_ms,
                     body=expand(body),
                 )
-            except (ValueError, TypeError, zlib.error) as error:
+            except _DAMAGED as error:
                 self._skip("inputs", row, error)
                 continue
             found.append(one)
@@ -265,12 +279,13 @@ class SessionFile:
                     texts[template] = expand(found[0][0])
                 known = None if template is None else texts[template]
                 text = session_scrapes.unpack(body, known)
-            except (ValueError, TypeError, IndexError, zlib.error) as error:
+                scrape = RawScrape(
+                    engine_id=self.engine_id, seq=seq, at_utc_ms=at_utc_ms, path=path, text=text
+                )
+            except _DAMAGED as error:
                 self._skip("scrapes", row, error)
                 continue
-            yield RawScrape(
-                engine_id=self.engine_id, seq=seq, at_utc_ms=at_utc_ms, path=path, text=text
-            )
+            yield scrape
 
     def _records(self, model: type[_Model]) -> list[_Model]:
         found = []
@@ -281,7 +296,7 @@ class SessionFile:
         ):
             try:
                 found.append(model.model_validate_json(body))
-            except ValueError as error:
+            except _DAMAGED as error:
                 self._skip("records", row, error)
         return found
 
@@ -291,7 +306,8 @@ class SessionFile:
         with self._lock:
             try:
                 return self._db.execute(query, values).fetchall()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeError) as error:
+                # A damaged text may break even the words of SQLite's own message.
                 raise explain(error, self.path) from error
 
     def _all(self, table: str, query: str, *values: object) -> list[Any]:
@@ -302,25 +318,6 @@ class SessionFile:
             return self._rows(query, *values)
         except StoreCorrupt as error:
             self._skip(table, -1, error)
-            return []
-
-    def _tick_rows(self, first: int, last: int, page: int) -> list[Any]:
-        query = (
-            "SELECT seq, at_utc_ms, is_gap, template, body FROM ticks "
-            "WHERE seq BETWEEN ? AND ? ORDER BY seq LIMIT ?"
-        )
-        try:
-            return self._rows(query, first, last, page)
-        except StoreCorrupt as error:
-            if page > 1:
-                # A damaged page of the file: around it, row by row.
-                rows: list[Any] = []
-                at, end = first, min(last, (self.last_seq or 0))
-                while at <= end and len(rows) < page:
-                    rows += self._tick_rows(at, min(at, end), 1)
-                    at += 1
-                return rows
-            self._skip("ticks", first, error)
             return []
 
     def _template(self, template: int | None) -> bytes:
@@ -342,4 +339,6 @@ class SessionFile:
             if (table, row) in self._bad:
                 return
             self._bad.add((table, row))
-        _log.warning("%s: row %d of %s is skipped: %s", self.path.name, row, table, error)
+            if len(self._bad) > _LOGGED:
+                return
+        _log.warning("%s: row %s of %s is skipped: %s", self.path.name, row, table, error)

@@ -101,7 +101,7 @@ def open_read_only(path: Path) -> sqlite3.Connection:
     """
     if not path.is_file():
         raise StoreError(f"{path} does not exist: check the path")
-    problem: sqlite3.Error | None = None
+    problem: sqlite3.Error | UnicodeError | None = None
     for extra in ("", "&immutable=1"):
         try:
             connection = sqlite3.connect(
@@ -117,13 +117,13 @@ def open_read_only(path: Path) -> sqlite3.Connection:
                 connection.close()
                 raise
             return connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             problem = error
     assert problem is not None
     raise explain(problem, path)
 
 
-def explain(error: sqlite3.Error, path: Path) -> StoreError:
+def explain(error: sqlite3.Error | UnicodeError, path: Path) -> StoreError:
     """The store's word for a driver's error on a session file."""
     code = getattr(error, "sqlite_errorname", "") or ""
     if code.startswith("SQLITE_FULL"):

@@ -195,6 +195,45 @@ def test_damaged_rows_are_skipped_and_counted(night: Path, tmp_path: Path) -> No
         assert session.unreadable == 5
 
 
+@pytest.mark.parametrize("leaf_of", ["first", "middle", "last"])
+def test_a_number_damaged_to_a_huge_one_is_no_endless_search(
+    leaf_of: str, night: Path, tmp_path: Path
+) -> None:
+    damaged = tmp_path / "damaged.specdeck"
+    shutil.copy(night, damaged)
+    with closing(sqlite3.connect(damaged)) as connection:
+        connection.execute("UPDATE ticks SET seq = 4611686018427387904 WHERE seq = 700")
+        connection.commit()
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        # A leaf page of the table in the middle of the file, and all rows on it.
+        root = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'ticks'"
+        ).fetchone()[0]
+    body = bytearray(damaged.read_bytes())
+    top = body[(root - 1) * size : root * size]
+    cells = int.from_bytes(top[3:5], "big")
+    cell = {"first": 0, "middle": cells // 2, "last": cells - 1}[leaf_of]
+    place = int.from_bytes(top[12 + 2 * cell :][:2], "big")
+    leaf = int.from_bytes(top[place : place + 4], "big")
+    body[(leaf - 1) * size : leaf * size] = b"\xff" * size
+    damaged.write_bytes(body)
+    with SessionFile.open(damaged) as session:
+        seqs = [tick.observation.seq for tick in session.ticks(limit=1000)]
+        assert seqs == sorted(seqs)
+        assert 300 < len(seqs) < 700
+        assert session.unreadable > 0
+        assert set(session.track()["seq"]) >= set(range(1, 700)) & set(seqs)
+
+
+def test_a_schema_that_is_no_text_is_called_damaged(night: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.specdeck"
+    body = night.read_bytes()
+    place = body.index(b"tabletrackstracks") + len("table")
+    damaged.write_bytes(body[:place] + b"\x80" + body[place + 1 :])
+    with pytest.raises(StoreCorrupt, match="Nothing was changed"):
+        SessionFile.open(damaged)
+
+
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
