@@ -52,6 +52,7 @@ from console.screens.place import Place
 from console.theme import DARK, THEMES
 from console.widgets.decision_log import DecisionLog
 from console.widgets.tab_row import TabRow
+from console.window import refit, terminal_size
 from controlplane.client import ControlPlaneClient, ControlPlaneError
 from controlplane.messages import About, EngineStatus, Fleet
 from store.observations import Sample
@@ -108,6 +109,9 @@ class Console(Acting):
         if hung_up():
             self.exit(return_code=129)  # as a shell reports SIGHUP
 
+    def _fill_the_terminal(self) -> None:
+        refit(self, terminal_size())
+
     def on_mount(self) -> None:
         """Take our theme, and begin with the wanted engine and screen."""
         if not self.options.no_color:
@@ -118,6 +122,7 @@ class Console(Acting):
         self.set_interval(1.0, self.redraw)
         if not self.is_headless and not self.is_web:
             self.set_interval(2.0, self._leave_a_closed_terminal)
+            self.set_interval(1.0, self._fill_the_terminal)
         self.follow(self.options.engine_id or "")
         self.start_asker()
         self.call_later(self._begin)

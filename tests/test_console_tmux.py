@@ -19,6 +19,8 @@ from tests.controlplane_rig import deck, embedded_engine
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 ROOT = Path(__file__).resolve().parent.parent
 RUN = "import sys; from console.cli import run; sys.exit(run(sys.argv[1:]))"
+DEAF = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH]); "
+"""No thread is ever told that the terminal has another size."""
 
 
 class Tmux:
@@ -119,3 +121,19 @@ def test_every_screen_opens_resizes_and_q_ends_it(tmp_path: Path) -> None:
         while session.alive:
             assert time.monotonic() < end, session.pane()
             time.sleep(0.1)
+
+
+def test_a_resize_that_the_console_was_not_told_of_is_noticed(tmp_path: Path) -> None:
+    with (
+        embedded_engine("--tiers", "off,s1k1d2,s3k1d4") as engine,
+        deck(
+            ["--database", str(tmp_path / "deck.sqlite3"), "--engine", engine.url], os.environ
+        ) as running,
+        tmux(80, 24, sys.executable, "-c", DEAF + RUN, running.url) as session,
+    ):
+        session.reads("LIVE ●", "[2 Live]", "ON s3k1d4")
+        session.run("resize-window", "-t", "console", "-x", "120", "-y", "40")
+        session.reads("─ KV slots ─", "─ tiers ─")
+        session.run("resize-window", "-t", "console", "-x", "80", "-y", "24")
+        session.leaves("─ KV slots ─")
+        session.reads("─ override ─")
