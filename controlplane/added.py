@@ -1,4 +1,4 @@
-"""Engines that are added while the control plane runs, and found again after a start."""
+"""Engines that are not in the settings: what is stored of them, and found again after a start."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from controlplane.errors import ProblemError
 from controlplane.messages import AddEngineRequest
 from controlplane.security import EngineKeys
 from controlplane.settings import EngineSettings
+from controlplane.settings_load import ConfigError
 from store.db import Record, Store
 from store.errors import StoreError, StoreRefused
 from store.records import EngineRecord
@@ -39,10 +40,36 @@ def engine_settings(request: AddEngineRequest) -> EngineSettings:
         raise ProblemError(422, "invalid", "; ".join(lines)) from error
 
 
-def added_record(record: EngineRecord, engine: EngineSettings) -> EngineRecord:
-    """The engine's record with what is needed to look after it again."""
-    options = engine.model_dump_json(exclude_defaults=True)
-    return record.model_copy(update={"options": options})
+def added_record(
+    known: EngineRecord | None, engine: EngineSettings, source: str, now_utc_ms: int
+) -> EngineRecord:
+    """The engine's record with what is needed to look after it again.
+
+    Args:
+        known: what is stored of it from an earlier time.
+        source: what names it; "" for a request.
+    """
+    moved = known is None or known.url != engine.url
+    return EngineRecord(
+        engine_id=engine.id,
+        url=engine.url,
+        name=engine.name,
+        group=engine.group,
+        # Facts are those of the server at that address.
+        facts=None if known is None or moved else known.facts,
+        added_utc_ms=now_utc_ms if known is None else known.added_utc_ms,
+        options=engine.model_dump_json(exclude_defaults=True),
+        source=source,
+    )
+
+
+def keys_of(engine: EngineSettings) -> EngineKeys:
+    """The keys of an engine that a source named; without those that cannot be read."""
+    try:
+        return EngineKeys.read(engine)
+    except ConfigError as error:
+        log.error("%s", error)
+        return NO_KEYS
 
 
 def added_engines(

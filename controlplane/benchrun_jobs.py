@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from controlplane.benchrun_check import check
@@ -26,7 +26,7 @@ class Benchmarks:
     """All benchmarks of a control plane.
 
     Args:
-        api_keys: SGLang's API key by engine id.
+        api_key: SGLang's API key of an engine.
         read_files: whether prompts may be read from files of this machine.
     """
 
@@ -35,13 +35,13 @@ class Benchmarks:
         store: Store,
         clock: SystemClock,
         *,
-        api_keys: Mapping[str, str | None],
+        api_key: Callable[[str], str | None],
         longest_s: float,
         read_files: bool,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._api_keys = api_keys
+        self._api_key = api_key
         self._longest_s = longest_s
         self._read_files = read_files
         self._jobs: dict[str, list[Job]] = {}
@@ -80,7 +80,7 @@ class Benchmarks:
                 status,
                 store=self._store,
                 clock=self._clock,
-                api_key=self._api_keys.get(engine_id),
+                api_key=self._api_key(engine_id),
                 longest_s=self._longest_s,
             )
         finally:

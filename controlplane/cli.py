@@ -129,7 +129,7 @@ def status(
         show(json.dumps(document))
     else:
         show(report.text(about, statuses))
-    if any(troubles.values()):
+    if about.alarms or any(troubles.values()):
         raise typer.Exit(DEGRADED)
 
 

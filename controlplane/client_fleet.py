@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from controlplane.messages import Costs, Fleet
+from controlplane.messages import Costs, Fleet, SourceStatus
 from store.policies import PolicyConfig
 from store.records import Tick
 
@@ -27,6 +27,10 @@ class FleetCalls:
         """Every policy version of one engine, newest first."""
         path = f"/v1/engines/{quote(engine_id, safe='')}/policies"
         return self._read_list(PolicyConfig, await self._request("GET", path))
+
+    async def sources(self) -> list[SourceStatus]:
+        """The file and the routers that name engines."""
+        return self._read_list(SourceStatus, await self._request("GET", "/v1/sources"))
 
     async def costs(self, engine_id: str) -> Costs:
         """The step-cost table that automation reckons with."""

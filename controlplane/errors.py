@@ -22,3 +22,7 @@ class ProblemError(Exception):
         self.code = code
         self.detail = detail
         self.headers = dict(headers or {})
+
+
+class SourceError(Exception):
+    """A file or router that names engines cannot be used; the message says why and what to do."""

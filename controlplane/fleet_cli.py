@@ -20,6 +20,7 @@ from controlplane.messages import (
 from controlplane.policy_cli import DryRun, Reason, from_file
 from controlplane.policy_text import version_line
 from controlplane.terminal import (
+    DEGRADED,
     REFUSED,
     Author,
     Engine,
@@ -62,6 +63,27 @@ def list_engines(
         return
     for one in found:
         show(_line(one))
+
+
+@app.command("sources")
+def sources(
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Print the file and the routers that name engines; exits with 6 if one cannot be followed."""
+    found = ask_control_plane(url, token_file, lambda client: client.sources())
+    if as_json:
+        show(json.dumps([one.model_dump(mode="json") for one in found]))
+    for one in found:
+        if not as_json:
+            show(f"{one.name}  {len(one.engines)} engines: {' '.join(one.engines) or '-'}")
+            for reason in one.skipped:
+                show(f"    not looked after: {reason}")
+        if one.alarm is not None:
+            say(one.alarm.text)
+    if any(one.alarm is not None for one in found):
+        raise typer.Exit(DEGRADED)
 
 
 @app.command("add")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from engine_patch.contract import Mode
@@ -28,6 +30,7 @@ class About(Wire):
     Args:
         now_utc_ms: the control plane's clock, so that a client can show true ages.
         may_operate: whether the caller's token may change anything.
+        alarms: what is wrong beside the engines; an engine's own are in its ticks.
     """
 
     name: str = "specdeck"
@@ -37,6 +40,7 @@ class About(Wire):
     holder: str
     may_operate: bool
     override_max_s: float
+    alarms: tuple[Alarm, ...] = ()
 
 
 class EngineStatus(Wire):
@@ -47,6 +51,27 @@ class EngineStatus(Wire):
     tick: Tick | None = None
     poll_s: float
     now_utc_ms: int
+
+
+SourceKind = Literal["file", "router"]
+
+
+class SourceStatus(Wire):
+    """A file or router that names engines.
+
+    Args:
+        engines: ids of those that are looked after because of it.
+        good_utc_ms: when it was read and followed last; None if it never was.
+        skipped: workers that it names and that are not looked after, each with its reason.
+        alarm: what is wrong with it; the engines known from it stay meanwhile.
+    """
+
+    name: str
+    kind: SourceKind
+    engines: tuple[str, ...]
+    good_utc_ms: int | None
+    skipped: tuple[str, ...] = ()
+    alarm: Alarm | None = None
 
 
 class FleetRow(Wire):

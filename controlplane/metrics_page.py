@@ -50,8 +50,24 @@ class Page(Collector):
             "1 if the store can be written and every loop is alive",
             value=0.0 if self._service.troubles() else 1.0,
         )
+        yield from self._sources()
         yield from self._engines()
         yield from self._loops()
+
+    def _sources(self) -> Iterator[GaugeMetricFamily]:
+        up = GaugeMetricFamily(
+            "specdeck_source_up",
+            "1 if a file or router that names engines can be followed",
+            labels=["source"],
+        )
+        engines = GaugeMetricFamily(
+            "specdeck_source_engines", "Engines looked after because of it", labels=["source"]
+        )
+        for follower in self._service.followers:
+            status = follower.status()
+            up.add_metric([status.name], 1.0 if status.alarm is None else 0.0)
+            engines.add_metric([status.name], len(status.engines))
+        yield from (up, engines)
 
     def _engines(self) -> Iterator[GaugeMetricFamily]:
         up = GaugeMetricFamily(

@@ -36,6 +36,7 @@ def text(about: About, statuses: list[EngineStatus]) -> str:
     parts = [f"specdeck {about.version}, holder {about.holder}\n"]
     if not statuses:
         parts.append("no engine is configured: specdeck serve --engine URL\n")
+    parts += [f"! {alarm.text}\n" for alarm in about.alarms]
     parts += [_engine(status) for status in statuses]
     return "\n".join(parts)
 

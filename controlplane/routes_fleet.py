@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from controlplane.fleet import fleet_row
-from controlplane.messages import Costs, Fleet
+from controlplane.messages import Costs, Fleet, SourceStatus
 from controlplane.problems import declared
 from controlplane.routes_engines import ROW_ID_MAX, EngineId, TheService
 from controlplane.security import reader
@@ -28,6 +28,12 @@ async def show_fleet(service: TheService) -> Fleet:
     """Every engine in one row: what runs, why, load, alarms.  Small enough for twice a second."""
     rows = tuple(fleet_row(status) for status in service.statuses())
     return Fleet(now_utc_ms=service.clock.utc_ms(), rows=rows)
+
+
+@router.get("/sources")
+async def list_sources(service: TheService) -> list[SourceStatus]:
+    """The file and the routers that name engines: what they named last, and what is wrong."""
+    return [follower.status() for follower in service.followers]
 
 
 @router.get("/engines/{engine_id}/costs", responses=declared(404))

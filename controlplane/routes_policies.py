@@ -179,7 +179,7 @@ async def set_group_policy(
 ) -> list[StopAnswer]:
     """Run one policy on every engine of a group; an engine that cannot is told by itself."""
     found: list[StopAnswer] = []
-    for runner in service.group(group):
+    for runner in service.roster.group(group):
         request = PolicyRequest.model_validate(body.model_dump())
         try:
             made = await runner.desk.set_policy(
@@ -194,7 +194,8 @@ async def set_group_policy(
 @router.post("/engines", tags=["engines"], status_code=201, responses=declared(409, 413))
 async def add_engine(body: AddEngineRequest, service: TheService, caller: Operator) -> EngineStatus:
     """Look after one more engine, now and after each start."""
-    return (await service.add(body, caller.author(body.author))).status()
+    engine = await service.roster.add(body, caller.author(body.author))
+    return service.runner(engine.id).status()
 
 
 @router.delete("/engines/{engine_id}", tags=["engines"], responses=declared(409, 413))
@@ -203,7 +204,7 @@ async def remove_engine(
 ) -> EngineStatus:
     """Leave an engine alone that was added by request; what was recorded stays."""
     status = service.runner(engine_id).status()
-    await service.remove(engine_id, body, caller.author(body.author))
+    await service.roster.remove(engine_id, body, caller.author(body.author))
     return status
 
 

@@ -34,6 +34,7 @@ async def about(service: TheService, caller: Annotated[Caller, Depends(reader)])
         holder=service.settings.holder_name,
         may_operate=caller.may_operate,
         override_max_s=service.settings.override_max_s,
+        alarms=service.alarms(),
     )
 
 

@@ -15,7 +15,8 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from controlplane.errors import ProblemError
-from controlplane.settings import MAKE_TOKEN, MIN_TOKEN, EngineSettings, Role, TokenSettings
+from controlplane.settings import EngineSettings
+from controlplane.settings_access import MAKE_TOKEN, MIN_TOKEN, Role, TokenSettings
 from controlplane.settings_load import ConfigError
 
 

@@ -10,37 +10,21 @@ import os
 import re
 import socket
 from collections.abc import Mapping
-from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SecretStr,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from controlplane.settings_access import Listen, Section, TokenSettings, WebhookSettings
 from store.policies import Policy, Stance
 
 PREFIX = "SPECDECK_"
 FILE_NAME = "specdeck.toml"
 CLIENT_VARIABLES = ("SPECDECK_URL", "SPECDECK_TOKEN", "SPECDECK_TOKEN_FILE")
 """Environment variables of the clients (``status``, ``override``, console), not of ``serve``."""
-MIN_TOKEN = 16
-MAKE_TOKEN = "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-
-
-class Role(StrEnum):
-    """What a token may do: see, or also change."""
-
-    READ = "read"
-    OPERATE = "operate"
 
 
 def _engine_url(url: str) -> str:
@@ -52,62 +36,9 @@ def _engine_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _hook_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no webhook URL: write https://HOST/PATH")
-    if parts.username or parts.password:
-        raise ValueError("keep credentials out of the URL: deliveries are signed")
-    return url
+class EngineOptions(Section):
+    """How an engine is looked after, wherever it was found."""
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Listen(_Section):
-    """Where the REST API listens."""
-
-    host: str = Field(
-        default="127.0.0.1",
-        min_length=1,
-        description="Address to bind; any other than loopback needs at least one token.",
-    )
-    port: int = Field(
-        default=7311, ge=0, le=65535, description="TCP port; 0 takes a free one and prints it."
-    )
-    hosts: tuple[str, ...] = Field(
-        default=(),
-        description="Further host names that a request may carry in its Host header, besides the "
-        "bound address; needed on loopback behind a proxy.",
-    )
-    tls_cert: Path | None = Field(
-        default=None,
-        description="PEM file with the certificate chain; with tls_key the API is served by HTTPS.",
-    )
-    tls_key: Path | None = Field(
-        default=None, description="PEM file with the private key, without a passphrase."
-    )
-
-    @model_validator(mode="after")
-    def _both(self) -> Self:
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("give tls_cert and tls_key together, or neither")
-        return self
-
-
-class EngineSettings(_Section):
-    """One engine to look after."""
-
-    id: str = Field(
-        default="",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$|^$",
-        description="Name in URLs and in the store; made from the URL's host and port if empty.",
-    )
-    url: Annotated[str, AfterValidator(_engine_url)] = Field(
-        description="Base URL of the engine's HTTP server."
-    )
-    name: str = Field(default="", max_length=100, description="Name shown to people.")
     group: str = Field(default="", max_length=100, description="Group the engine belongs to.")
     admin_key_file: Path | None = Field(
         default=None, description="File holding SGLang's admin API key, sent with commands."
@@ -160,13 +91,6 @@ class EngineSettings(_Section):
         description="Seconds without a fresh sample after which the metrics count as lost.",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_it(cls, data: Any) -> Any:
-        if isinstance(data, dict) and not data.get("id") and isinstance(data.get("url"), str):
-            return {**data, "id": engine_id(data["url"])}
-        return data
-
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.admin_key_file and self.admin_key_env:
@@ -176,50 +100,59 @@ class EngineSettings(_Section):
         return self
 
 
-class TokenSettings(_Section):
-    """One token that clients send as ``Authorization: Bearer``."""
+class EngineSettings(EngineOptions):
+    """One engine to look after."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="Who holds it: the actor of audit rows.",
+    id: str = Field(
+        default="",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$|^$",
+        description="Name in URLs and in the store; made from the URL's host and port if empty.",
     )
-    role: Role = Field(default=Role.READ, description="read, or operate to change anything.")
-    token_file: Path | None = Field(default=None, description="File holding the token.")
-    token_env: str | None = Field(
-        default=None, description="Environment variable holding the token."
+    url: Annotated[str, AfterValidator(_engine_url)] = Field(
+        description="Base URL of the engine's HTTP server."
     )
-    token: SecretStr | None = Field(
-        default=None, description="The token itself; a file is safer, so this warns at start."
+    name: str = Field(default="", max_length=100, description="Name shown to people.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_it(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not data.get("id") and isinstance(data.get("url"), str):
+            return {**data, "id": engine_id(data["url"])}
+        return data
+
+
+class RouterSettings(Section):
+    """One SGLang router whose workers are looked after."""
+
+    url: Annotated[str, AfterValidator(_engine_url)] = Field(
+        description="Base URL of the router (SGLang's router or Model Gateway)."
+    )
+    api_key_file: Path | None = Field(
+        default=None, description="File holding the router's API key, sent when it is asked."
+    )
+    api_key_env: str | None = Field(
+        default=None, description="Environment variable holding the router's API key."
+    )
+    every_s: float = Field(
+        default=10.0, ge=1, le=3600, description="Seconds between two looks at its workers."
+    )
+    gone_after_s: float = Field(
+        default=60.0,
+        ge=0,
+        le=86400,
+        description="Seconds that a worker must be missing from the router's answers until its "
+        "engine is retired; while the router does not answer nothing is retired.",
+    )
+    engine: EngineOptions = Field(
+        default=EngineOptions(),
+        description="How its engines are looked after: the keys of an `[[engines]]` table but id, "
+        "url and name. An admin key given here is sent to every worker that the router names.",
     )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = [v for v in (self.token_file, self.token_env, self.token) if v is not None]
-        if len(given) != 1:
-            raise ValueError("give exactly one of token_file, token_env and token")
-        return self
-
-
-class WebhookSettings(_Section):
-    """One receiver of signed webhooks."""
-
-    url: Annotated[str, AfterValidator(_hook_url)] = Field(
-        description="Where events are posted; docs/webhooks.md describes them."
-    )
-    events: tuple[Literal["decision", "alarm"], ...] = Field(
-        default=("decision", "alarm"), min_length=1, description="What is told: decision, alarm."
-    )
-    secret_file: Path | None = Field(
-        default=None, description="File holding the secret that deliveries are signed with."
-    )
-    secret_env: str | None = Field(
-        default=None, description="Environment variable holding that secret."
-    )
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.secret_file is None) == (self.secret_env is None):
-            raise ValueError("give exactly one of secret_file and secret_env")
+        if self.api_key_file and self.api_key_env:
+            raise ValueError("give api_key_file or api_key_env, not both")
         return self
 
 
@@ -243,6 +176,14 @@ class Settings(BaseSettings):
     )
     engines: tuple[EngineSettings, ...] = Field(
         default=(), description="Engines to look after; --engine URL replaces the list."
+    )
+    engines_file: Path | None = Field(
+        default=None,
+        description="TOML or JSON file with further engines, as `[[engines]]` tables; it is "
+        "watched, and a file that cannot be used leaves the last good list and raises an alarm.",
+    )
+    routers: tuple[RouterSettings, ...] = Field(
+        default=(), description="SGLang routers whose workers are looked after."
     )
     tokens: tuple[TokenSettings, ...] = Field(
         default=(), description="Tokens; with at least one, every request under /v1 needs one."
@@ -292,6 +233,7 @@ class Settings(BaseSettings):
         for what, names in (
             ("engine id", [engine.id for engine in self.engines]),
             ("engine url", [engine.url for engine in self.engines]),
+            ("router url", [router.url for router in self.routers]),
             ("token name", [token.name for token in self.tokens]),
         ):
             twice = sorted({name for name in names if names.count(name) > 1})

@@ -97,7 +97,9 @@ class _Origin:
     def line(self, detail: Any) -> str:
         """One mistake as one line."""
         # Tags of unions ("hysteresis") are part of pydantic's location, not of the file's.
-        loc = tuple(part for part in detail["loc"] if part not in ("hysteresis", "fixed"))
+        loc = tuple(
+            part for part in detail["loc"] if part not in ("hysteresis", "goodput", "fixed")
+        )
         message = str(detail["msg"]).removeprefix("Value error, ")
         if detail["type"] == "extra_forbidden":
             message = f"unknown key; valid here: {', '.join(valid_keys(loc[:-1]))}"

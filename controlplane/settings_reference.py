@@ -9,14 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, SecretStr
 
-from controlplane.settings import (
-    PREFIX,
-    EngineSettings,
-    Listen,
-    Settings,
-    TokenSettings,
-    WebhookSettings,
-)
+from controlplane.settings import PREFIX, EngineOptions, EngineSettings, RouterSettings, Settings
+from controlplane.settings_access import Listen, TokenSettings, WebhookSettings
 
 
 def reference() -> str:
@@ -26,12 +20,15 @@ def reference() -> str:
         ("Top level", Settings, ""),
         ("`[listen]`", Listen, "LISTEN__"),
         ("`[[engines]]`", EngineSettings, None),
+        ("`[[routers]]`", RouterSettings, None),
         ("`[[tokens]]`", TokenSettings, None),
         ("`[[webhooks]]`", WebhookSettings, None),
     ):
         rows = [f"### {title}\n", "| Key | Type and bounds | Default | Environment | Meaning |"]
         rows.append("|---|---|---|---|---|")
-        for name, field in model.model_fields.items():
+        # What a table adds to those it shares comes first: an engine's id and URL.
+        for name in sorted(model.model_fields, key=lambda one: one not in model.__annotations__):
+            field = model.model_fields[name]
             variable = "in the JSON of the list" if prefix is None else ""
             variable = variable or f"`{PREFIX}{prefix}{name.upper()}`"
             default = "required" if field.is_required() else _shown(field.default)
@@ -44,6 +41,8 @@ def reference() -> str:
 def _shown(default: Any) -> str:
     if default is None:
         return "unset"
+    if isinstance(default, EngineOptions):
+        return "empty"
     if isinstance(default, BaseModel):
         return "see its table"
     if default in ("", ()):

@@ -28,8 +28,17 @@ def read(path: Path) -> tuple[dict[str, Any], str]:
         raise TomlError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise TomlError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    return parse(text, path), text
+
+
+def parse(text: str, path: Path) -> dict[str, Any]:
+    """The values of a TOML text; ``path`` is named in what is wrong with it.
+
+    Raises:
+        TomlError: not TOML.
+    """
     try:
-        return tomllib.loads(text), text
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         what = str(error)
         match = _AT.search(what)

@@ -21,7 +21,8 @@ import httpx
 
 from controlplane.clock import SystemClock
 from controlplane.security import secret
-from controlplane.settings import WebhookSettings, is_loopback
+from controlplane.settings import is_loopback
+from controlplane.settings_access import WebhookSettings
 from engine_patch.tier import Wire
 from store.records import Alarm, Decision, Outcome, Tick
 

@@ -8,7 +8,8 @@ import pytest
 
 from controlplane.gate import allowed_hosts
 from controlplane.security import Caller, Tokens, exposed, secret
-from controlplane.settings import Role, Settings, TokenSettings
+from controlplane.settings import Settings
+from controlplane.settings_access import Role, TokenSettings
 from controlplane.settings_load import ConfigError, load
 
 GOOD = "a-long-enough-token-1"
