@@ -93,7 +93,13 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
         # A proxy set for the internet must not be asked for this machine.
         own = parts.hostname in ("localhost", "127.0.0.1", "::1")
         self._http = httpx.AsyncClient(
-            base_url=self.url, headers=headers, timeout=timeout_s, trust_env=not own
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout_s,
+            trust_env=not own,
+            # Reading the trusted authorities takes longer than the first answer; without TLS, and
+            # without a proxy that may have it, none is needed.
+            verify=parts.scheme == "https" or not own,
         )
 
     async def aclose(self) -> None:
