@@ -9,15 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Self
 
+from fastapi.sse import format_sse_event
+
 QUEUE_EVENTS = 256
 """Events a subscriber may lag behind before it is dropped."""
+GATHER_S = 0.1
+"""Seconds between two batches of one subscriber: with hundreds of engines a chunk for each tick
+would cost more than all the rest.  The first event after a pause is not held back."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Event:
     """A stored tick, ready to be sent.
 
@@ -29,6 +36,11 @@ class Event:
     id: int
     engine_id: str
     data: str
+
+    @cached_property
+    def frame(self) -> bytes:
+        """The server-sent event, made once for all subscribers too."""
+        return format_sse_event(event="tick", id=str(self.id), data_str=self.data)
 
 
 class HubFullError(Exception):
@@ -44,6 +56,7 @@ class Subscription:
         self._limit = limit
         self._events: deque[Event] = deque()
         self._wake = asyncio.Event()
+        self._crowded = asyncio.Event()
         self._ended = False
         self.dropped = False
         """Whether the stream ended because its reader was too slow."""
@@ -60,29 +73,57 @@ class Subscription:
             return
         self._events.append(event)
         self._wake.set()
+        if len(self._events) >= self._limit // 2:
+            self._crowded.set()
 
     def end(self) -> None:
         """End the stream after what is queued."""
         self._ended = True
         self._wake.set()
+        self._crowded.set()
 
-    async def events(self, silence_s: float | None = None) -> AsyncGenerator[Event | None, None]:
+    async def batches(self, silence_s: float | None = None) -> AsyncGenerator[list[Event], None]:
         """The queued and coming events, until the hub closes or the reader is dropped.
 
         Args:
-            silence_s: after so many seconds without an event None is yielded.
+            silence_s: after so many seconds without an event an empty batch is yielded.
         """
+        loop = asyncio.get_running_loop()
+        next_s = loop.time()
         while True:
-            while self._events:
-                yield self._events.popleft()
-            if self._ended:
+            wait_s = next_s - loop.time()
+            if wait_s > 0 and not self._ended and len(self._events) < self._limit // 2:
+                await self._pause(wait_s)
+            if self._events:
+                batch = list(self._events)
+                self._events.clear()
+                yield batch
+                next_s = loop.time() + GATHER_S
+            elif self._ended:
                 return
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(silence_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                yield None
+            else:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(silence_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    yield []
+
+    async def events(self, silence_s: float | None = None) -> AsyncGenerator[Event | None, None]:
+        """As ``batches``, one by one; None stands for an empty batch."""
+        async with aclosing(self.batches(silence_s)) as batches:
+            async for batch in batches:
+                if not batch:
+                    yield None
+                for event in batch:
+                    yield event
+
+    async def _pause(self, seconds: float) -> None:
+        """Let events gather, but not into the last half of the queue."""
+        self._crowded.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._crowded.wait()
 
     def __enter__(self) -> Self:
         return self

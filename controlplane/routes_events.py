@@ -98,11 +98,11 @@ async def stream(
                 last = number
             if not page:
                 break
-    async for event in joined.events(PING_S):
-        if event is None:
+    async for batch in joined.batches(PING_S):
+        if not batch:
             yield format_sse_event(comment="ping")
-        elif last is None or event.id > last:
-            yield format_sse_event(event="tick", id=str(event.id), data_str=event.data)
+        elif new := [event.frame for event in batch if last is None or event.id > last]:
+            yield b"".join(new)
 
 
 def read_page(service: Service, engine: str | None, last: int) -> list[tuple[int, str]]:

@@ -16,6 +16,7 @@ from controlplane.desk import Desk, Surroundings
 from controlplane.engine import EngineClient
 from controlplane.hub import Event
 from controlplane.messages import EngineStatus
+from controlplane.pace import SOON_S, phase_ms, renews
 from controlplane.pilot import Pilot, obeyed
 from controlplane.polled import Polled
 from controlplane.recording import Recorder
@@ -24,12 +25,19 @@ from controlplane.settings import EngineSettings
 from store.db import Record
 from store.observations import Gap, PluginStatus, Sample
 from store.policies import PolicyConfig
-from store.records import Alarm, Command, ControlInput, EngineRecord, EngineSwitch, Override, Tick
+from store.records import (
+    Alarm,
+    Command,
+    ControlInput,
+    EngineRecord,
+    EngineSwitch,
+    OutcomeKind,
+    Override,
+    Tick,
+)
 
 log = logging.getLogger("specdeck.engine")
 
-SOON_S = 0.05
-"""Seconds after an accepted command at which the engine is asked whether it obeyed."""
 BACK_OFF_MAX_S = 30.0
 
 
@@ -85,6 +93,8 @@ class Runner:
         self._woken = asyncio.Event()
         self._ticked = asyncio.Condition()
         self._next_command: Command | None = None
+        self._taken: Command | None = None
+        self._look_soon = False
         self._sending = False
         self._background: set[asyncio.Task[None]] = set()
         self._alarms: dict[str, Alarm] = {}
@@ -163,12 +173,12 @@ class Runner:
         if not self._restored:
             await self._restore()
         clock, period = self._around.clock, max(round(self.settings.poll_s * 1000), 1)
-        start = clock.mono_ms()
+        phase = phase_ms(self.engine_id, period)
         while True:
             self._woken.clear()
             await self._once()
             # An absolute schedule does not drift; slots that a slow engine missed are left out.
-            wait_ms = period - (clock.mono_ms() - start) % period
+            wait_ms = period - (clock.mono_ms() - phase) % period
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._woken.wait()
@@ -214,6 +224,7 @@ class Runner:
             # On its own: a person may have ended it meanwhile, and that record stays.
             self.recorder.keep([ended])
         if command is not None:
+            self._look_soon = tick.pending is not None or not renews(command, self._taken)
             self._send(command)
         if self._around.webhooks is not None:
             self._around.webhooks.told(stored)
@@ -301,14 +312,15 @@ class Runner:
                 self._next_command = None
                 outcome = await self._client.put(command)
                 self.counts.commands[outcome.kind] += 1
+                self._taken = command if outcome.kind is OutcomeKind.ACCEPTED else None
                 decision = self.pilot.answered(outcome)
                 if decision is not None:
                     self.counts.decisions[decision.outcome] += 1
                     self.recorder.keep([decision])
                     if self._around.webhooks is not None:
                         self._around.webhooks.settled(decision)
-                if self._next_command is None:
-                    # Look soon whether the ranks obeyed, for a true latency.
+                if self._next_command is None and self._look_soon:
+                    # Whether the ranks obeyed, for a true latency.
                     asyncio.get_running_loop().call_later(SOON_S, self.wake)
         finally:
             self._sending = False

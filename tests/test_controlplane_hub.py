@@ -102,3 +102,53 @@ async def test_silence_is_told_and_the_stream_goes_on() -> None:
         hub.publish(event(1))
         assert await anext(reader) == event(1)
         await reader.aclose()
+
+
+async def test_events_of_a_busy_moment_come_in_one_batch_and_the_first_at_once() -> None:
+    hub = Hub()
+    with hub.subscribe() as one:
+        reader = one.batches()
+        hub.publish(event(1))
+        assert await anext(reader) == [event(1)]
+        waiting = asyncio.ensure_future(anext(reader))
+        for number in range(2, 40):
+            await asyncio.sleep(0)
+            hub.publish(event(number))
+        assert await waiting == [event(number) for number in range(2, 40)]
+        await reader.aclose()
+
+
+async def test_a_batch_is_not_gathered_into_the_last_half_of_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controlplane.hub.GATHER_S", 600.0)
+    hub = Hub(queue_events=8)
+    with hub.subscribe() as one:
+        reader = one.batches()
+        hub.publish(event(1))
+        assert await anext(reader) == [event(1)]
+        got: list[Event] = []
+        for first in range(2, 42, 4):
+            waiting = asyncio.ensure_future(anext(reader))
+            for number in range(first, first + 4):
+                await asyncio.sleep(0)
+                hub.publish(event(number))
+            got += await waiting
+        assert got == [event(number) for number in range(2, 42)]
+        assert not one.dropped
+        await reader.aclose()
+
+
+async def test_a_gathering_reader_ends_with_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.hub.GATHER_S", 600.0)
+    hub = Hub()
+    with hub.subscribe() as one:
+        reader = one.batches()
+        hub.publish(event(1))
+        assert await anext(reader) == [event(1)]
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        hub.publish(event(2))
+        hub.close()
+        assert await waiting == [event(2)]
+        assert [batch async for batch in reader] == []
