@@ -36,7 +36,7 @@ SKIPPED_IDS = 100_000
 _DRIVERS = ("postgresql", "postgresql+psycopg")
 _READERS_KEPT, _READERS_MORE = 4, 36
 
-_SETTINGS = {
+SETTINGS = {
     "lock_timeout": "5s",
     # The server then notices within half a minute that a machine is gone, and ends its claim.
     "tcp_keepalives_idle": "10",
@@ -156,7 +156,7 @@ class PostgresDatabase:
         parameters = self._parameters | {"application_name": me}
         session: psycopg.Connection[Any] = driver.connect(**parameters, autocommit=True)
         try:
-            for name, value in _SETTINGS.items():
+            for name, value in SETTINGS.items():
                 session.execute("SELECT set_config(%s, %s, false)", (name, value))
         except BaseException:
             session.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,12 +23,14 @@ from store.records import (
     SessionRecord,
     Tick,
 )
+from store.retention import Retention
+from tests.store_place import Place
 from tests.store_records import a_decision, a_policy, a_tick, an_audit_entry, an_override, busy_day
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "s.db") as opened:
+def store(place: Place) -> Iterator[Store]:
+    with Store.open(place.location) as opened:
         yield opened
 
 
@@ -284,33 +285,29 @@ def test_something_that_is_no_record_is_refused(store: Store) -> None:
     assert "keeps no dict" in _refused(store, {"engine_id": "e1"})  # type: ignore[arg-type]
 
 
-def test_a_damaged_tick_is_skipped_and_counted_once(store: Store) -> None:
+def test_a_damaged_tick_is_skipped_and_counted_once(store: Store, place: Place) -> None:
     _put(store, *(a_tick(seq=seq) for seq in range(1, 5)))
-    with sqlite3.connect(store.path) as raw:
-        raw.execute("UPDATE ticks SET body = substr(body, 1, 9) WHERE seq = 3")
-    raw.close()
+    place.run("UPDATE ticks SET body = substr(body, 1, 9) WHERE seq = 3")
     assert _seqs(store.ticks("e1")) == [1, 2, 4]
     assert _seqs(store.ticks_after(0, 10)) == [1, 2, 4]
     assert store.unreadable == 1
 
 
-def test_a_damaged_override_is_an_error_and_not_silently_gone(store: Store) -> None:
+def test_a_damaged_override_is_an_error_and_not_silently_gone(store: Store, place: Place) -> None:
     _put(store, an_override())
-    with sqlite3.connect(store.path) as raw:
-        raw.execute("UPDATE overrides SET body = '{\"engine_id\": 3}'")
-    raw.close()
+    place.run("UPDATE overrides SET body = '{\"engine_id\": 3}'")
     with pytest.raises(StoreCorrupt, match="row 1 of table overrides"):
         store.overrides("e1")
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "s.db")
+def test_a_closed_store_says_so(place: Place) -> None:
+    store = Store.open(place.location)
     store.close()
     store.close()
     with pytest.raises(StoreClosed, match="closed"):
         store.write([a_tick()]).result(timeout=5)
     with pytest.raises(StoreClosed, match="closed"):
-        store.prune(0).result(timeout=5)
+        store.prune(Retention()).result(timeout=5)
     with pytest.raises(StoreClosed, match="closed"):
         store.engines()
 
@@ -322,9 +319,9 @@ def test_a_closed_store_leaves_one_complete_file(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.db", "s.db.lock"]
 
 
-def test_readers_see_every_acknowledged_tick_while_writing_goes_on(tmp_path: Path) -> None:
+def test_readers_see_every_acknowledged_tick_while_writing_goes_on(place: Place) -> None:
     ticks = busy_day(250, ranks=1)
-    with Store.open(tmp_path / "s.db") as store, ThreadPoolExecutor(4) as pool:
+    with Store.open(place.location) as store, ThreadPoolExecutor(4) as pool:
 
         def read_until_the_end() -> int:
             reads = last = 0
@@ -346,9 +343,11 @@ def test_readers_see_every_acknowledged_tick_while_writing_goes_on(tmp_path: Pat
         assert all(reader.result(timeout=60) > 1 for reader in readers)
 
 
-def test_a_read_only_store_reads_beside_the_writer_and_writes_nothing(store: Store) -> None:
+def test_a_read_only_store_reads_beside_the_writer_and_writes_nothing(
+    store: Store, place: Place
+) -> None:
     _put(store, a_tick(seq=1))
-    with Store.open(store.path, read_only=True) as reader:
+    with Store.open(place.location, read_only=True) as reader:
         assert _seqs(reader.ticks("e1")) == [1]
         _put(store, a_tick(seq=2))
         assert _seqs(reader.ticks("e1")) == [1, 2]

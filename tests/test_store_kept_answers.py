@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from store import kept_answers
 from store.db import Store
 from store.records import KeptAnswer, KeptState
+from tests.store_place import Place
 
 DAY = kept_answers.KEEP_MS
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "s.db") as opened:
+def store(place: Place) -> Iterator[Store]:
+    with Store.open(place.location) as opened:
         yield opened
 
 
@@ -29,13 +29,12 @@ def put(store: Store, *kept: KeptAnswer) -> None:
     store.write(kept).result(timeout=10)
 
 
-def test_an_answer_outlives_the_store_that_was_closed(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
+def test_an_answer_outlives_the_store_that_was_closed(place: Place) -> None:
     answered = made(state=KeptState.ANSWERED, status=200, headers=(("ETag", '"a"'),), text="{}")
-    with Store.open(path) as store:
+    with Store.open(place.location) as store:
         put(store, made())
         put(store, answered)
-    with Store.open(path) as store:
+    with Store.open(place.location) as store:
         found = store.kept_answer("ops", "k")
         assert found is not None
         assert found == answered.model_copy(update={"id": found.id})

@@ -28,6 +28,7 @@ from store.records import (
     SessionRecord,
     Tick,
 )
+from tests.conftest import KINDS
 from tests.store_records import STRATEGIES
 
 _LAST: dict[type[BaseModel], Callable[[Store, Any], Any]] = {
@@ -48,10 +49,16 @@ _LAST: dict[type[BaseModel], Callable[[Store, Any], Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(tmp_path_factory.mktemp("store") / "s.db") as opened:
-        yield opened
+@pytest.fixture(scope="module", params=KINDS)
+def store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Store]:
+    if request.param == "sqlite":
+        with Store.open(tmp_path_factory.mktemp("store") / "s.db") as opened:
+            yield opened
+    else:
+        with Store.open(request.getfixturevalue("postgres_server").emptied()) as opened:
+            yield opened
 
 
 _engines = itertools.count()

@@ -10,9 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import wait
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from store.errors import StoreBusy, StoreOverloaded, StoreRefused, StoreUnwritab
 from store.records import RawScrape, Tick
 from store.sqlite import SKIPPED_IDS
 from store.sqlite_file import SqliteFile
+from tests.store_place import Place
 from tests.store_records import a_decision, a_policy, a_tick, an_audit_entry, an_override, busy_day
 
 
@@ -32,21 +32,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s.db"
 
 
-@contextmanager
-def _held_by_another_program(path: Path) -> Iterator[None]:
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
-        other.execute("ROLLBACK")
-
-
 def _seqs(ticks: list[Tick]) -> list[int]:
     return [tick.observation.seq for tick in ticks]
 
 
-def test_writes_that_wait_together_still_succeed_or_fail_on_their_own(path: Path) -> None:
-    with Store.open(path) as store:
-        with _held_by_another_program(path):
+def test_writes_that_wait_together_still_succeed_or_fail_on_their_own(place: Place) -> None:
+    with Store.open(place.location) as store:
+        with place.held():
             writes = [store.write([a_tick(seq=seq)]) for seq in (1, 2, 2, 3, 1, 4)]
             writes.append(store.write([a_decision(seq=9), a_tick(seq=4)]))
             writes.append(store.write([a_decision(seq=5), a_tick(seq=5)]))
@@ -63,7 +55,7 @@ def test_writes_that_wait_together_still_succeed_or_fail_on_their_own(path: Path
 
 def test_waiting_writes_share_transactions(path: Path) -> None:
     with Store.open(path) as store:
-        with _held_by_another_program(path):
+        with Place(str(path)).held():
             writes = [store.write([a_tick(seq=seq)]) for seq in range(1, 201)]
             # The log grows with each transaction, so few transactions make a short log.
         wait(writes, timeout=20)
@@ -75,13 +67,13 @@ def test_waiting_writes_share_transactions(path: Path) -> None:
 
 
 def test_a_full_queue_refuses_ticks_first_and_loses_nothing_it_took(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "TICK_LIMIT", 20)
     monkeypatch.setattr(writer, "QUEUE_LIMIT", 30)
     monkeypatch.setattr(writer, "GROUP_LIMIT", 1)
-    with Store.open(path) as store:
-        with _held_by_another_program(path):
+    with Store.open(place.location) as store:
+        with place.held():
             ticks = [store.write([a_tick(seq=1)])]
             while store.waiting:  # the thread takes it up and waits for the other program
                 time.sleep(0.001)
@@ -99,27 +91,27 @@ def test_a_full_queue_refuses_ticks_first_and_loses_nothing_it_took(
         store.write([a_tick(seq=100)]).result(timeout=10)
 
 
-def test_closing_finishes_what_is_queued(path: Path) -> None:
-    store = Store.open(path)
+def test_closing_finishes_what_is_queued(place: Place) -> None:
+    store = Store.open(place.location)
     writes = [store.write([tick]) for tick in busy_day(500, ranks=1)]
     store.close()
     assert all(write.result(timeout=0) for write in writes)
-    with Store.open(path) as again:
+    with Store.open(place.location) as again:
         assert again.last_seq("h200-0") == 500
         assert len(again.ticks("h200-0", limit=600)) == 500
 
 
-def test_a_write_once_handed_over_cannot_be_cancelled(path: Path) -> None:
-    with Store.open(path) as store:
-        with _held_by_another_program(path):
+def test_a_write_once_handed_over_cannot_be_cancelled(place: Place) -> None:
+    with Store.open(place.location) as store:
+        with place.held():
             write = store.write([a_tick()])
             assert not write.cancel()
         write.result(timeout=10)
         assert store.last_seq("e1") == 1
 
 
-def test_many_threads_may_write_at_once(path: Path) -> None:
-    with Store.open(path) as store:
+def test_many_threads_may_write_at_once(place: Place) -> None:
+    with Store.open(place.location) as store:
 
         def engine(name: str) -> None:
             for seq in range(1, 41):
@@ -134,12 +126,12 @@ def test_many_threads_may_write_at_once(path: Path) -> None:
         assert [t.id for t in store.ticks_after(0, 1000)] == list(range(1, 321))
 
 
-def test_a_file_locked_by_another_program_fails_the_write_and_not_the_next(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_database_locked_by_another_program_fails_the_write_and_not_the_next(
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_MS", 100)
-    with Store.open(path) as store:
-        with _held_by_another_program(path), pytest.raises(StoreBusy, match="locked by another"):
+    place.give_up_soon(monkeypatch)
+    with Store.open(place.location) as store:
+        with place.held(), pytest.raises(StoreBusy, match="locked by another"):
             store.write([a_tick(seq=1)]).result(timeout=10)
         assert store.ticks("e1") == []
         store.write([a_tick(seq=1)]).result(timeout=10)
@@ -249,10 +241,10 @@ while True:
 """
 
 
-def test_sigkill_loses_nothing_that_was_acknowledged(path: Path) -> None:
+def test_sigkill_loses_nothing_that_was_acknowledged(place: Place) -> None:
     acknowledged: set[str] = set()
     for lines in (7, 150, 401):
-        command = [sys.executable, "-c", _VICTIM, str(path)]
+        command = [sys.executable, "-c", _VICTIM, place.location]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
             assert victim.stdout is not None
             for _ in range(lines):
@@ -264,7 +256,7 @@ def test_sigkill_loses_nothing_that_was_acknowledged(path: Path) -> None:
             if line.endswith("\n"):
                 acknowledged.update(line.split())
         assert victim.returncode == -signal.SIGKILL
-    with Store.open(path) as store:
+    with Store.open(place.location) as store:
         ticks = store.ticks("e1", limit=100_000)
         kept = {f"Tick:{tick.id}" for tick in ticks}
         kept |= {f"Decision:{row.id}" for row in store.decisions(limit=100_000)}
