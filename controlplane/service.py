@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from controlplane.benchrun_jobs import Benchmarks
 from controlplane.clock import SystemClock
-from controlplane.desk import Surroundings
 from controlplane.hub import Hub
 from controlplane.messages import EngineStatus
 from controlplane.roster import STOP_S, Roster
@@ -17,6 +16,7 @@ from controlplane.runner import Runner
 from controlplane.security import EngineKeys
 from controlplane.settings import Settings
 from controlplane.sources import Follower, sources_of
+from controlplane.surroundings import Surroundings
 from controlplane.version import VERSION
 from controlplane.webhooks import Webhooks, hooks_of
 from store.db import Store

@@ -41,6 +41,7 @@ from store.records import (
     SessionRecord,
     Tick,
 )
+from store.retention import Retention
 from store.writer import Writer
 
 __all__ = ["Record", "Store"]
@@ -151,17 +152,18 @@ class Store:
         """How the writing goes."""
         return StoreState("", 0, 0) if self._writer is None else self._writer.state
 
-    def prune(self, before_utc_ms: int) -> Future[Pruned]:
-        """Remove ticks, raw scrapes and inputs from before this time, a small step at a time.
+    def prune(self, retention: Retention) -> Future[Pruned]:
+        """Remove and down-sample what is old, a small step at a time, with other writes in between.
 
-        The newest tick of each engine stays, and so do configurations.  ``close`` ends a run early.
+        What belongs to a named session stays, and so do policies, markers and the audit.  ``close``
+        ends a run early; a later one goes on.
 
         Returns:
             A future of the numbers of removed rows.
         """
         if self._writer is None:
             return _failed(self._cannot_write())
-        return self._writer.prune(before_utc_ms)
+        return self._writer.prune(retention)
 
     @property
     def waiting(self) -> int:

@@ -26,6 +26,7 @@ from store.errors import (
 from store.pen import Pen, Record
 from store.pruning import Pruned, Pruning
 from store.records import ControlInput, RawScrape, Tick
+from store.retention import Retention
 from store.writer_line import WriterLine
 
 QUEUE_LIMIT = 4096
@@ -121,9 +122,9 @@ class Writer:
                 self._queue.put(write)
         return write.future
 
-    def prune(self, before_utc_ms: int) -> Future[Pruned]:
-        """Queue the removal of ticks and scrapes older than ``before_utc_ms``."""
-        prune = _Prune(Pruning(before_utc_ms))
+    def prune(self, retention: Retention) -> Future[Pruned]:
+        """Queue the removal of what is old."""
+        prune = _Prune(Pruning(retention))
         prune.future.set_running_or_notify_cancel()
         with self._closing:
             if self._closed:
