@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -79,8 +78,8 @@ def list_entries(
 @app.command("verify")
 def verify(
     database: Annotated[
-        Path | None,
-        typer.Option(help="Read this database file itself, without a control plane."),
+        str | None,
+        typer.Option(help="Read this database (a path or URL) itself, without a control plane."),
     ] = None,
     head: Annotated[
         str, typer.Option(help="A head printed earlier: it must still be in the chain.")
@@ -106,7 +105,7 @@ def verify(
         raise typer.Exit(DEGRADED)
 
 
-def _offline(database: Path, expected: str) -> AuditCheck:
+def _offline(database: str, expected: str) -> AuditCheck:
     from store.db import Store
     from store.errors import StoreError
 

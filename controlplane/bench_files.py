@@ -180,7 +180,8 @@ def table(
         Path | None, typer.Argument(metavar="[FILE]", help="Results to take step times from.")
     ] = None,
     database: Annotated[
-        Path | None, typer.Option(help="The control plane's database; its table is merged in.")
+        str | None,
+        typer.Option(help="The control plane's database (path or URL); its table is merged in."),
     ] = None,
     key: Annotated[
         str | None, typer.Option("--setup-key", help="The setup; default is that of FILE.")

@@ -77,7 +77,9 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
-    database: Annotated[str | None, typer.Option(help="SQLite file of the store.")] = None,
+    database: Annotated[
+        str | None, typer.Option(help="SQLite file of the store, or a PostgreSQL URL.")
+    ] = None,
     verbose: Annotated[bool, typer.Option(help="Log more to stderr.")] = False,
 ) -> None:
     """Run the control plane: poll the engines, decide, record, command, serve the API.

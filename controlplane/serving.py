@@ -54,13 +54,14 @@ def serve_forever(
     with sock:
         for warning in [*warnings, *_advice(settings)]:
             say(f"warning: {warning}")
-        service = Service(settings, _open(settings), keys=keys)
+        store = _open(settings)
+        service = Service(settings, store, keys=keys)
         host, port = sock.getsockname()[:2]
         scheme = "http" if certificate is None else "https"
         url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         say(
             f"control plane on {url}, engines: {', '.join(service.runners) or 'none'}, "
-            f"database {settings.database_location}"
+            f"database {store.name}"
         )
         app = create_app(service, settings, tokens)
         server = make_server(app, service.hub, on_ready=lambda: ready(url), certificate=certificate)

@@ -16,38 +16,26 @@ from store.audit_chain import START, check, link
 from store.db import Store
 from store.migrations import MIGRATIONS, migrate
 from store.records import AuditEntry
+from tests.store_place import Place
 from tests.store_records import an_audit_entry
-
-TRIGGERS = ("audit_is_never_changed", "audit_is_never_deleted", "audit_is_only_appended")
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    with Store.open(tmp_path / "s.db") as store:
+def chained(place: Place) -> Place:
+    """A database with five rows in its audit."""
+    with Store.open(place.location) as store:
         store.write([an_audit_entry(at) for at in (1, 2, 3)]).result(timeout=10)
         store.write([an_audit_entry(at) for at in (4, 5)]).result(timeout=10)
-    return tmp_path / "s.db"
+    return place
 
 
-def tampered(file: Path, statement: str) -> Path:
-    """A copy of the file, changed by somebody who is not stopped by triggers."""
-    copy = file.with_name("copy.db")
-    with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
-        for name in TRIGGERS:
-            target.execute(f"DROP TRIGGER {name}")
-        target.execute(statement)
-        target.commit()
-    return copy
+def tamper(place: Place, statement: str) -> None:
+    with place.unguarded_audit():
+        place.run(statement)
 
 
-def verify(file: Path, head: str = "") -> object:
-    with Store.open(file, read_only=True) as store:
-        return store.check_audit(head)
-
-
-def test_an_untouched_audit_is_intact_over_several_writes(file: Path) -> None:
-    with Store.open(file, read_only=True) as store:
+def test_an_untouched_audit_is_intact_over_several_writes(chained: Place) -> None:
+    with Store.open(chained.location, read_only=True) as store:
         found = store.check_audit()
         newest = store.audit(limit=1)[0]
     assert (found.rows, found.broken, found.intact) == (5, (), True)
@@ -68,24 +56,24 @@ def test_an_untouched_audit_is_intact_over_several_writes(file: Path) -> None:
         ("INSERT INTO audit SELECT 9, 9, 'x', 'x', 'x', 'x', ''", (9,)),
     ],
 )
-def test_a_tampered_row_is_named(file: Path, statement: str, broken: tuple[int, ...]) -> None:
-    with Store.open(tampered(file, statement), read_only=True) as store:
+def test_a_tampered_row_is_named(chained: Place, statement: str, broken: tuple[int, ...]) -> None:
+    tamper(chained, statement)
+    with Store.open(chained.location, read_only=True) as store:
         found = store.check_audit()
     assert not found.intact
     assert set(broken) <= set(found.broken)
 
 
-def test_a_removed_end_is_found_by_a_head_that_was_noted(file: Path) -> None:
-    with Store.open(file, read_only=True) as store:
+def test_a_removed_end_is_found_by_a_head_that_was_noted(chained: Place) -> None:
+    with Store.open(chained.location) as store:
         head = store.check_audit().head
-    shorter = tampered(file, "DELETE FROM audit WHERE id = 5")
-    with Store.open(shorter, read_only=True) as store:
-        assert store.check_audit().intact
-        assert not store.check_audit(head).intact
-    with Store.open(file) as store:
         store.write([an_audit_entry(6)]).result(timeout=10)
         later = store.check_audit(head[:12])
         assert (later.intact, later.found) == (True, 5)
+    tamper(chained, "DELETE FROM audit WHERE id >= 5")
+    with Store.open(chained.location, read_only=True) as store:
+        assert store.check_audit().intact
+        assert not store.check_audit(head).intact
 
 
 def test_rows_of_an_older_file_are_chained_when_it_is_upgraded(tmp_path: Path) -> None:
@@ -142,19 +130,24 @@ def test_fields_cannot_be_moved_into_each_other() -> None:
 
 
 def test_the_command_proves_it_and_exits_with_6_when_it_cannot(
-    file: Path, capsys: pytest.CaptureFixture[str]
+    chained: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["verify", "--database", str(file)]) == 0
+    database = chained.location
+    assert run(["verify", "--database", database]) == 0
     out = capsys.readouterr().out
     assert out.startswith("intact: 5 rows\nhead ")
     head = out.split()[-1]
-    copy = tampered(file, "UPDATE audit SET actor = 'somebody else' WHERE id = 2")
-    assert run(["verify", "--database", str(copy)]) == 6
+    assert run(["verify", "--database", database, "--head", head]) == 0
+    assert run(["verify", "--database", database, "--head", "00ff"]) == 6
+    assert run(["verify", "--database", database, "--head", "zz"]) == 2
+    capsys.readouterr()
+    tamper(chained, "UPDATE audit SET actor = 'somebody else' WHERE id = 2")
+    assert run(["verify", "--database", database]) == 6
     assert capsys.readouterr().out.startswith("NOT INTACT: 1 of 5 rows")
-    assert run(["verify", "--database", str(file), "--head", head]) == 0
-    assert run(["verify", "--database", str(file), "--head", "00ff"]) == 6
-    assert run(["verify", "--database", str(file), "--head", "zz"]) == 2
-    assert run(["verify", "--database", str(file.with_name("none.db"))]) == 5
+
+
+def test_the_command_says_what_is_not_there(tmp_path: Path) -> None:
+    assert run(["verify", "--database", str(tmp_path / "none.db")]) == 5
 
 
 @pytest.mark.parametrize("call", [lambda: check([]), lambda: check([], "")])
