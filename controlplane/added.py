@@ -92,14 +92,14 @@ def added_engines(
     return found
 
 
-async def keep(store: Store, records: Sequence[Record]) -> None:
+async def keep(store: Store, records: Sequence[Record]) -> list[Record]:
     """Store a change before it takes effect.
 
     Raises:
         ProblemError: it cannot be stored; nothing was changed.
     """
     try:
-        await asyncio.wrap_future(store.write(records))
+        return await asyncio.wrap_future(store.write(records))
     except StoreRefused as error:
         raise ProblemError(409, "changed_meanwhile", str(error)) from error
     except StoreError as error:

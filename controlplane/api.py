@@ -15,6 +15,7 @@ from controlplane import (
     routes_engines,
     routes_events,
     routes_fleet,
+    routes_overrides,
     routes_policies,
     routes_system,
     sessions_routes,
@@ -67,6 +68,7 @@ def create_app(service: Service, settings: Settings, tokens: Tokens | None = Non
     for routes in (
         routes_system,
         routes_engines,
+        routes_overrides,
         routes_fleet,
         routes_policies,
         routes_benchmarks,

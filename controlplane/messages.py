@@ -266,11 +266,16 @@ class TakeoverRequest(Frozen):
 
 
 class TakeoverAnswer(Wire):
-    """The takeover is asked for with the next command; the ticks show when the claim is ours."""
+    """The takeover is asked for with the next command; the ticks show when the claim is ours.
+
+    Args:
+        confirmed: whether it is; None if that was not waited for.
+    """
 
     engine_id: str
     from_holder: str
     holder: str
+    confirmed: bool | None = None
 
 
 class StopRequest(Frozen):

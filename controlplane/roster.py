@@ -18,13 +18,13 @@ from controlplane.added import (
     keep,
     keys_of,
 )
-from controlplane.desk import Surroundings
 from controlplane.engine import EngineClient
 from controlplane.errors import ProblemError
 from controlplane.messages import AddEngineRequest, RemoveEngineRequest
 from controlplane.runner import Runner
 from controlplane.security import EngineKeys
 from controlplane.settings import EngineSettings, Settings
+from controlplane.surroundings import Surroundings
 from controlplane.turns import turn_of
 from store.db import Record
 from store.records import AuditEntry, EngineRecord, Marker

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request
 
 from controlplane.messages import (
     EngineStatus,
-    ExtendRequest,
-    OverrideAnswer,
-    OverrideRequest,
-    ReleaseRequest,
 )
 from controlplane.problems import declared
 from controlplane.security import Caller, operator, reader
@@ -81,75 +77,6 @@ def list_switches(
     """Changes of tier from the engine's own journal, newest first."""
     service.runner(engine_id)
     return service.store.switches(engine_id, limit=limit)
-
-
-@router.get("/engines/{engine_id}/override", tags=["overrides"], responses=declared(404))
-async def show_override(engine_id: EngineId, service: TheService) -> OverrideAnswer:
-    """The override in force, null if there is none."""
-    return OverrideAnswer(override=service.runner(engine_id).pilot.override)
-
-
-@router.put(
-    "/engines/{engine_id}/override",
-    tags=["overrides"],
-    responses={
-        **declared(404, 409, 413),
-        202: {"model": OverrideAnswer, "description": "In force, not confirmed in time."},
-    },
-)
-async def set_override(
-    engine_id: EngineId,
-    body: OverrideRequest,
-    service: TheService,
-    caller: Operator,
-    response: Response,
-    wait: Annotated[
-        Literal["confirmed"] | None,
-        Query(description="Answer when every observed rank confirms it, or with 202 in time."),
-    ] = None,
-    timeout: Annotated[
-        float, Query(gt=0, le=60, description="Seconds to wait for the confirmation.")
-    ] = 5.0,
-    dry_run: Annotated[
-        bool, Query(description="Check it and answer what would be; change nothing.")
-    ] = False,
-) -> OverrideAnswer:
-    """Set an override; it takes effect at once and replaces one in force."""
-    runner = service.runner(engine_id)
-    author = caller.author(body.author)
-    override = await runner.desk.set_override(body, author, dry_run=dry_run)
-    if wait is None or dry_run:
-        return OverrideAnswer(override=override)
-    confirmed = await runner.confirmed(override, timeout)
-    if not confirmed:
-        response.status_code = 202
-    return OverrideAnswer(override=runner.pilot.override, confirmed=confirmed)
-
-
-@router.delete(
-    "/engines/{engine_id}/override", tags=["overrides"], responses=declared(404, 409, 413)
-)
-async def release_override(
-    engine_id: EngineId, body: ReleaseRequest, service: TheService, caller: Operator
-) -> OverrideAnswer:
-    """End the override in force; automation takes over at once."""
-    await service.runner(engine_id).desk.release_override(body, caller.author(body.author))
-    return OverrideAnswer(override=None)
-
-
-@router.post(
-    "/engines/{engine_id}/override/extend",
-    tags=["overrides"],
-    responses=declared(404, 409, 413),
-)
-async def extend_override(
-    engine_id: EngineId, body: ExtendRequest, service: TheService, caller: Operator
-) -> OverrideAnswer:
-    """Add seconds to the end of the override in force."""
-    runner = service.runner(engine_id)
-    return OverrideAnswer(
-        override=await runner.desk.extend_override(body, caller.author(body.author))
-    )
 
 
 @router.get("/audit", tags=["audit"])

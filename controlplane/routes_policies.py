@@ -6,12 +6,14 @@ refused with 412 when another one is in force meanwhile.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
+from controlplane.added import added_record
+from controlplane.changes import Asked, DryRun, waited
 from controlplane.errors import ProblemError
+from controlplane.etags import policy_tag
 from controlplane.messages import (
     AddEngineRequest,
     EngineStatus,
@@ -27,6 +29,7 @@ from controlplane.messages import (
 )
 from controlplane.problems import declared
 from controlplane.routes_engines import EngineId, Operator, TheService
+from controlplane.routes_overrides import TheChange, TheWait
 from controlplane.runner import Runner
 from controlplane.security import Caller, reader
 from controlplane.service import Service
@@ -39,42 +42,6 @@ router = APIRouter(
     dependencies=[Depends(reader)],
     responses=declared(400, 401, 403, 404, 421, 422, 500, 503),
 )
-IfMatch = Annotated[
-    str | None,
-    Header(
-        alias="If-Match",
-        max_length=100,
-        description='ETag of the version this was made for, as "policy-7"; * for any.',
-    ),
-]
-DryRun = Annotated[bool, Query(description="Check it and answer what would be; change nothing.")]
-_CHANGES = declared(409, 412, 413)
-
-
-def etag(policy: PolicyConfig) -> str:
-    """The ETag of a version."""
-    return f'"policy-{policy.version}"'
-
-
-def wanted_version(given: str | None, present: PolicyConfig | None) -> int | None:
-    """The version an ``If-Match`` names; None for any.
-
-    Raises:
-        ProblemError: 412, it names another one than ``present``, or none that can be read.
-    """
-    if given is None or given.strip() == "*":
-        return None
-    tags = [tag.strip() for tag in given.split(",")]
-    if present is not None and etag(present) in tags:
-        return present.version
-    if not all(re.fullmatch(r'(W/)?"[^"]*"', tag) for tag in tags):
-        raise ProblemError(
-            412, "bad_if_match", f'If-Match {given!r} is no ETag: write "policy-7", with the quotes'
-        )
-    now = "-" if present is None else f"{etag(present)} by {present.author}"
-    raise ProblemError(
-        412, "changed_meanwhile", f"{now} is in force, not {given}: look at it and ask again"
-    )
 
 
 @router.get("/engines/{engine_id}/policies")
@@ -95,77 +62,63 @@ def list_policies(
 @router.get("/engines/{engine_id}/policy", responses=declared(409))
 async def show_policy(engine_id: EngineId, service: TheService, response: Response) -> PolicyConfig:
     """The version in force, with its ETag."""
-    return _tagged(_present(service.runner(engine_id)), response)
+    policy = _present(service.runner(engine_id))
+    response.headers["ETag"] = policy_tag(policy)
+    return policy
 
 
-@router.put("/engines/{engine_id}/policy", responses=_CHANGES)
-async def set_policy(
-    engine_id: EngineId,
-    body: PolicyRequest,
-    service: TheService,
-    caller: Operator,
-    response: Response,
-    if_match: IfMatch = None,
-    dry_run: DryRun = False,
-) -> PolicyConfig:
+@router.put("/engines/{engine_id}/policy", responses=waited(PolicyConfig))
+async def set_policy(body: PolicyRequest, change: TheChange, wait: TheWait) -> PolicyConfig:
     """Run another policy from the next tick on; answers with the new version."""
-    runner = service.runner(engine_id)
-    version = wanted_version(if_match, runner.pilot.policy)
-    made = await runner.desk.set_policy(
-        body, caller.author(body.author), if_version=version, dry_run=dry_run
+    made = await change.runner.desk.set_policy(
+        body, change.author(body.author), if_version=change.version(), dry_run=change.dry_run
     )
-    return _tagged(made, response)
+    return await wait.policy(made)
 
 
-@router.post("/engines/{engine_id}/policy/rollback", responses=_CHANGES)
-async def roll_back(
-    engine_id: EngineId,
-    body: RollbackRequest,
-    service: TheService,
-    caller: Operator,
-    response: Response,
-    if_match: IfMatch = None,
-    dry_run: DryRun = False,
-) -> PolicyConfig:
+@router.post("/engines/{engine_id}/policy/rollback", responses=waited(PolicyConfig))
+async def roll_back(body: RollbackRequest, change: TheChange, wait: TheWait) -> PolicyConfig:
     """Go back one policy, or to the version named; answers with the new version."""
-    runner = service.runner(engine_id)
-    version = wanted_version(if_match, runner.pilot.policy)
-    made = await runner.desk.roll_back(
-        body, caller.author(body.author), if_version=version, dry_run=dry_run
+    made = await change.runner.desk.roll_back(
+        body, change.author(body.author), if_version=change.version(), dry_run=change.dry_run
     )
-    return _tagged(made, response)
+    return await wait.policy(made)
 
 
-@router.put("/engines/{engine_id}/stance", responses=_CHANGES)
-async def set_stance(
-    engine_id: EngineId,
-    body: StanceRequest,
-    service: TheService,
-    caller: Operator,
-    response: Response,
-    if_match: IfMatch = None,
-) -> PolicyConfig:
+@router.put("/engines/{engine_id}/stance", responses=waited(PolicyConfig))
+async def set_stance(body: StanceRequest, change: TheChange, wait: TheWait) -> PolicyConfig:
     """Let automation act, only compute, or rest; answers with the new policy version."""
-    runner = service.runner(engine_id)
-    version = wanted_version(if_match, runner.pilot.policy)
-    made = await runner.desk.set_stance(body, caller.author(body.author), if_version=version)
-    return _tagged(made, response)
+    made = await change.runner.desk.set_stance(
+        body, change.author(body.author), if_version=change.version(), dry_run=change.dry_run
+    )
+    return await wait.policy(made)
 
 
 @router.post(
-    "/engines/{engine_id}/takeover", tags=["claims"], status_code=202, responses=declared(409, 413)
+    "/engines/{engine_id}/takeover",
+    tags=["claims"],
+    status_code=202,
+    responses={
+        **declared(404, 409, 413),
+        200: {"model": TakeoverAnswer, "description": "The claim is ours."},
+    },
 )
 async def take_over(
-    engine_id: EngineId, body: TakeoverRequest, service: TheService, caller: Operator
+    body: TakeoverRequest, asked: Annotated[Asked, Depends(Asked)], wait: TheWait
 ) -> TakeoverAnswer:
     """Take the claim of another control plane, whose name must be given; with the next command."""
-    runner = service.runner(engine_id)
+    runner, ours = asked.runner, asked.service.settings.holder_name
     tick = runner.status().tick
     seen = None if tick is None else tick.observation
     held_by = seen.claim_holder if isinstance(seen, Sample) else None
-    await runner.desk.take_over(body, caller.author(body.author), held_by)
+    await runner.desk.take_over(body, asked.author(body.author), held_by, dry_run=asked.dry_run)
+    confirmed = await wait.until(
+        lambda one: isinstance(one.observation, Sample) and one.observation.claim_holder == ours
+    )
+    if confirmed or asked.dry_run:
+        asked.response.status_code = 200
     return TakeoverAnswer(
-        engine_id=engine_id, from_holder=body.holder, holder=service.settings.holder_name
+        engine_id=runner.engine_id, from_holder=body.holder, holder=ours, confirmed=confirmed
     )
 
 
@@ -191,37 +144,65 @@ async def set_group_policy(
     return found
 
 
-@router.post("/engines", tags=["engines"], status_code=201, responses=declared(409, 413))
-async def add_engine(body: AddEngineRequest, service: TheService, caller: Operator) -> EngineStatus:
+@router.post(
+    "/engines",
+    tags=["engines"],
+    status_code=201,
+    responses={
+        **declared(409, 413),
+        200: {"model": EngineStatus, "description": "With dry_run: what would be."},
+    },
+)
+async def add_engine(
+    body: AddEngineRequest,
+    service: TheService,
+    caller: Operator,
+    response: Response,
+    dry_run: DryRun = False,
+) -> EngineStatus:
     """Look after one more engine, now and after each start."""
-    engine = await service.roster.add(body, caller.author(body.author))
-    return service.runner(engine.id).status()
+    author = caller.author(body.author)
+    engine = await service.roster.add(body, author, dry_run=dry_run)
+    if not dry_run:
+        return service.runner(engine.id).status()
+    response.status_code = 200
+    now = service.clock.utc_ms()
+    record = added_record(None, engine, "", now)
+    return EngineStatus(engine=record, poll_s=engine.poll_s, now_utc_ms=now)
 
 
 @router.delete("/engines/{engine_id}", tags=["engines"], responses=declared(409, 413))
 async def remove_engine(
-    engine_id: EngineId, body: RemoveEngineRequest, service: TheService, caller: Operator
+    engine_id: EngineId,
+    body: RemoveEngineRequest,
+    service: TheService,
+    caller: Operator,
+    dry_run: DryRun = False,
 ) -> EngineStatus:
     """Leave an engine alone that was added by request; what was recorded stays."""
     status = service.runner(engine_id).status()
-    await service.roster.remove(engine_id, body, caller.author(body.author))
+    await service.roster.remove(engine_id, body, caller.author(body.author), dry_run=dry_run)
     return status
 
 
 @router.post("/pause", responses=declared(409, 413))
-async def pause(body: StopRequest, service: TheService, caller: Operator) -> list[StopAnswer]:
+async def pause(
+    body: StopRequest, service: TheService, caller: Operator, dry_run: DryRun = False
+) -> list[StopAnswer]:
     """Let automation rest on every engine, or on those named; overrides go on."""
-    return await _each(service, body, caller, resume=False)
+    return await _each(service, body, caller, resume=False, dry_run=dry_run)
 
 
 @router.post("/resume", responses=declared(409, 413))
-async def resume(body: StopRequest, service: TheService, caller: Operator) -> list[StopAnswer]:
+async def resume(
+    body: StopRequest, service: TheService, caller: Operator, dry_run: DryRun = False
+) -> list[StopAnswer]:
     """Give each engine the stance back that it had before `POST /v1/pause`."""
-    return await _each(service, body, caller, resume=True)
+    return await _each(service, body, caller, resume=True, dry_run=dry_run)
 
 
 async def _each(
-    service: Service, body: StopRequest, caller: Caller, *, resume: bool
+    service: Service, body: StopRequest, caller: Caller, *, resume: bool, dry_run: bool
 ) -> list[StopAnswer]:
     runners = [service.runner(name) for name in body.engines] or list(service.runners.values())
     author = caller.author(body.author)
@@ -231,7 +212,7 @@ async def _each(
             continue
         act = runner.desk.resume if resume else runner.desk.pause
         try:
-            made = await act(body.reason, author)
+            made = await act(body.reason, author, dry_run=dry_run)
             found.append(StopAnswer(engine_id=runner.engine_id, policy=made))
         except ProblemError as error:
             found.append(StopAnswer(engine_id=runner.engine_id, problem=error.detail))
@@ -246,9 +227,4 @@ def _present(runner: Runner) -> PolicyConfig:
             "not_reached",
             f"engine {runner.engine_id} has not answered yet, so it has no policy",
         )
-    return policy
-
-
-def _tagged(policy: PolicyConfig, response: Response) -> PolicyConfig:
-    response.headers["ETag"] = etag(policy)
     return policy

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from controlplane.desk import Desk, Surroundings
+from controlplane.desk import Desk
 from controlplane.engine import EngineClient
 from controlplane.hub import Event
 from controlplane.messages import EngineStatus
@@ -22,6 +22,7 @@ from controlplane.polled import Polled
 from controlplane.recording import Recorder
 from controlplane.restoring import restore
 from controlplane.settings import EngineSettings
+from controlplane.surroundings import Surroundings
 from store.db import Record
 from store.observations import Gap, PluginStatus, Sample
 from store.policies import PolicyConfig
