@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from controlplane.clock import SystemClock
 from store.db import Record, Store
 from store.errors import StoreError, StoreOverloaded, StoreRefused
+from store.marks import AUTHOR, NOT_RECORDED
 from store.records import ControlInput, Marker, RawScrape, Tick
 
 log = logging.getLogger("specdeck.engine")
@@ -26,9 +27,6 @@ WAIT_S = 1.0
 """Seconds that control waits for a write; a healthy disk takes milliseconds."""
 OWED_LIMIT = 1000
 """Records kept here for later, per engine."""
-AUTHOR = "specdeck"
-NOT_RECORDED = "not_recorded"
-"""Kind of the marker that stands where recording went on."""
 
 
 @dataclass

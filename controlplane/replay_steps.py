@@ -13,11 +13,12 @@ from controlplane import controller
 from controlplane.basis import ControllerConfig
 from controlplane.sessions_inputs import load_state, read_config, read_outcome, read_override
 from controlplane.ticks import ControllerState
-from store.records import Command, ControlInput, InputKind, Tick
+from store.marks import covering, downsampled
+from store.records import Command, ControlInput, InputKind, Marker, Tick
 
 FIRST_CONTACT = "before the first contact with the engine nothing is decided"
 NO_STATE = "the controller's state is not known here: it starts with the next checkpoint"
-HOLE = "observations are missing before this one (down-sampled, pruned or not recorded)"
+HOLE = "observations are missing before this one (pruned or not recorded)"
 DAMAGED = "an input before this one cannot be read"
 
 
@@ -38,9 +39,14 @@ class Step:
 
 
 class Replayer:
-    """Takes inputs and ticks in order; ``state`` and ``config`` are those in force now."""
+    """Takes inputs and ticks in order; ``state`` and ``config`` are those in force now.
 
-    def __init__(self) -> None:
+    Args:
+        markers: of the recording; ranges that they call down-sampled are not replayed.
+    """
+
+    def __init__(self, markers: Iterable[Marker] = ()) -> None:
+        self._marks = downsampled(markers)
         self.config: ControllerConfig | None = None
         self.state: ControllerState | None = None
         self._why = NO_STATE
@@ -60,6 +66,11 @@ class Replayer:
     def step(self, tick: Tick) -> Step:
         """The recorded tick's observation through the same step."""
         seq = tick.observation.seq
+        mark = covering(self._marks, seq)
+        if mark is not None:
+            self._at = seq
+            self._lose(NO_STATE)
+            return Step(tick, None, why=mark.text)
         if self.state is not None and seq != self._at + 1:
             self._lose(HOLE)
         self._at = seq
@@ -95,14 +106,17 @@ class Replayer:
         self.state, self._why = None, why
 
 
-def replay(ticks: Iterable[Tick], inputs: Iterable[ControlInput]) -> Iterator[Step]:
+def replay(
+    ticks: Iterable[Tick], inputs: Iterable[ControlInput], markers: Iterable[Marker] = ()
+) -> Iterator[Step]:
     """Every recorded tick with its replay.
 
     Args:
         ticks: in the order of their sequence numbers.
         inputs: in the order they were taken in.
+        markers: of the recording.
     """
-    replayer = Replayer()
+    replayer = Replayer(markers)
     waiting = iter(inputs)
     following = next(waiting, None)
     last: Step | None = None

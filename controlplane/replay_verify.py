@@ -28,9 +28,15 @@ class _Tally:
     differences: list[Difference] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     thresholds: list[tuple[int, Thresholds | None]] = field(default_factory=list)
+    before: int = 0
 
     def add(self, step: Step) -> None:
         self.ticks += 1
+        seen = step.recorded.observation
+        self._compare(step)
+        self.before = seen.seq
+
+    def _compare(self, step: Step) -> None:
         seen = step.recorded.observation
         if isinstance(seen, Sample) and (
             not self.thresholds or self.thresholds[-1][1] != seen.thresholds
@@ -52,7 +58,7 @@ class _Tally:
 
     def _not_verifiable(self, seq: int, why: str) -> None:
         last = self.spans[-1] if self.spans else None
-        if last is not None and last.why == why and last.last_seq == seq - 1:
+        if last is not None and last.why == why and last.last_seq == self.before:
             update = {"last_seq": seq, "ticks": last.ticks + 1}
             self.spans[-1] = last.model_copy(update=update)
         else:
@@ -100,7 +106,7 @@ def verify(
         progress: told now and then how many ticks are done.
     """
     tally = _Tally()
-    for step in replay(all_ticks(session), session.inputs()):
+    for step in replay(all_ticks(session), session.inputs(), session.markers()):
         tally.add(step)
         if tally.ticks % 1000 == 0:
             progress(tally.ticks)

@@ -6,7 +6,7 @@ Pure but for reading the session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.basis import ControllerConfig, make_basis
 from controlplane.capabilities import observing_only
@@ -35,9 +35,10 @@ from controlplane.whatif_run import (
 )
 from engine_patch.costs import StepCost
 from store.errors import StoreError
+from store.marks import downsampled
 from store.observations import EngineFacts
 from store.policies import Policy, PolicyConfig
-from store.records import InputKind
+from store.records import InputKind, Marker
 from store.session_reader import SessionFile
 from store.session_track import Track
 
@@ -52,6 +53,7 @@ class Subject:
     Args:
         config: the configuration in force at its end.
         model: the step-cost table with accept lengths.
+        marks: ranges that are down-sampled.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Subject:
     fit: Fit | None
     arrivals: Arrivals | None
     recorded: Course
+    marks: tuple[Marker, ...] = ()
 
     @property
     def follows(self) -> bool:
@@ -90,7 +93,8 @@ def subject_of(session: SessionFile, costs: Sequence[StepCost] | None = None) ->
         tables = [one for one in session.cost_tables() if one.setup_key == key]
         costs = tables[-1].costs if tables else config.costs
     name = session.meta.get("name") or session.path.stem
-    return subject_from(name, config, session.track(), costs)
+    marks = downsampled(session.markers())
+    return replace(subject_from(name, config, session.track(), costs), marks=marks)
 
 
 def subject_from(
@@ -308,6 +312,11 @@ def _cannot_know(
         )
     if any(moment.retracted for moment in subject.moments.moments):
         yield "requests were retracted; under another tier they might not have been"
+    for mark in subject.marks:
+        yield (
+            f"observations {mark.seq} to {mark.last_seq} are {mark.text}: they cannot be verified, "
+            "and what a policy would have done between them is not known"
+        )
     if subject.moments.gaps:
         yield f"{subject.moments.gaps} polls failed; nothing is known of that time"
     yield (

@@ -17,13 +17,10 @@ from sqlmodel import col, select
 
 from store.document_writes import add_row
 from store.documents import document, record
+from store.marks import AUTHOR, DOWNSAMPLED
 from store.records import InputKind, Marker
 from store.retention import FOR_EVER, Retention, Sessions
 from store.tables import DecisionRow, InputRow, MarkerRow, TickRow
-
-DOWNSAMPLED = "downsampled"
-"""Kind of the marker."""
-AUTHOR = "specdeck"
 
 
 class Downsampling:

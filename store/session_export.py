@@ -192,7 +192,10 @@ def _records(store: Store, wanted: Range, first: int, last: int) -> Iterator[Not
         over = override.ended_utc_ms
         if override.created_utc_ms <= end and (over is None or over >= begin):
             yield override
-    yield from (one for one in store.markers(engine_id) if first <= one.seq <= last)
+    for marker in store.markers(engine_id):
+        until = marker.seq if marker.last_seq is None else marker.last_seq
+        if marker.seq <= last and first <= until:
+            yield marker
 
 
 def _redactor(store: Store, wanted: Range) -> Redactor:

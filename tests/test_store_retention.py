@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from engine_patch.contract import JournalEntry, SwitchReason
 from store import pruning
 from store.db import Record, Store
-from store.downsampling import DOWNSAMPLED
+from store.marks import DOWNSAMPLED
 from store.pruning import Pruned
 from store.records import (
     ControlInput,
