@@ -1,9 +1,10 @@
 """Many embedded engines in one process: ``python -m tests.engine_herd --count 200``.
 
 Each engine is the embedded engine itself (its application, its own port); only the process is
-shared.  The first line on stdout is a JSON object with the engines' URLs and that of ``/told``,
+shared.  The first line on stdout is a JSON object with the engines' URLs and that of ``GET /told``,
 which says what reached them: polls, commands, and the milliseconds from the end of an answer to
-``GET /speculation`` to the arrival of the next ``PUT /speculation`` at the same engine.
+``GET /speculation`` to the arrival of the next ``PUT /speculation`` at the same engine.  Next to it
+is the fault port of each engine, under its number.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,11 @@ import httpx
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from engine_patch.embedded.core import EngineConfig
+from engine_patch.embedded.faults import Faults, fault_app
 from engine_patch.embedded.server import LOOPBACK, Machine, _serving, application, bind
 from engine_patch.embedded.state import Options
 from engine_patch.embedded.table import load
@@ -86,6 +89,10 @@ async def keep_running(machine: Machine, low: int, high: int, period_s: float, a
         under_way = {one for one in under_way if not one.done()}
 
 
+def _faults(machine: Machine) -> Faults:
+    return machine.faults
+
+
 async def run(said: argparse.Namespace) -> None:
     """Serve until the process is ended."""
     told = Told()
@@ -105,7 +112,15 @@ async def run(said: argparse.Namespace) -> None:
             app = Noted(application(machine), told)
             await servers.enter_async_context(_serving(app, bound))
         bound = bind(LOOPBACK, 0)
-        app = Starlette(routes=[Route("/told", tell)])
+        app = Starlette(
+            routes=[
+                Route("/told", tell),
+                *(
+                    Mount(f"/{place}", fault_app(partial(_faults, machine), machine.take))
+                    for place, machine in enumerate(machines)
+                ),
+            ]
+        )
         await servers.enter_async_context(_serving(app, bound))
         loads = [
             asyncio.create_task(
@@ -113,8 +128,8 @@ async def run(said: argparse.Namespace) -> None:
             )
             for place, machine in enumerate(machines[: said.loaded])
         ]
-        where = f"http://{LOOPBACK}:{bound.getsockname()[1]}/told"
-        sys.stdout.write(json.dumps({"urls": urls, "told": where}) + "\n")
+        where = f"http://{LOOPBACK}:{bound.getsockname()[1]}"
+        sys.stdout.write(json.dumps({"urls": urls, "rig": where}) + "\n")
         sys.stdout.flush()
         await asyncio.gather(asyncio.Event().wait(), *loads)
 
@@ -124,13 +139,20 @@ class Herd:
     """A running process of engines."""
 
     urls: tuple[str, ...]
-    told_url: str
+    rig_url: str
     process: subprocess.Popen[str]
+
+    def fault(self, place: int, **order: Any) -> None:
+        """Give an order to the fault port of one engine."""
+        httpx.post(
+            f"{self.rig_url}/{place}/faults", json=order, trust_env=False, timeout=30
+        ).raise_for_status()
 
     def told(self) -> dict[str, Any]:
         """What reached the engines since the last call."""
-        answer: dict[str, Any] = httpx.get(self.told_url, trust_env=False, timeout=30).json()
-        return answer
+        answer = httpx.get(f"{self.rig_url}/told", trust_env=False, timeout=30)
+        told: dict[str, Any] = answer.json()
+        return told
 
 
 @contextlib.contextmanager
@@ -141,7 +163,7 @@ def herd(count: int, *arguments: str) -> Iterator[Herd]:
         try:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline())
-            yield Herd(tuple(ready["urls"]), ready["told"], process)
+            yield Herd(tuple(ready["urls"]), ready["rig"], process)
         finally:
             process.kill()
 

@@ -58,6 +58,28 @@ def test_hang_lets_every_request_wait(engine: Embedded) -> None:
     assert time.monotonic() - start >= 0.45
 
 
+def test_server_info_alone_can_hang(engine: Embedded) -> None:
+    assert engine.fault(hang_info=600)["hang_info_left_s"] > 500
+    with pytest.raises(httpx.ReadTimeout):
+        engine.http.get("/server_info", timeout=0.2)
+    assert engine.http.get("/speculation").status_code == 200
+    assert engine.fault(hang_info=0)["hang_info_left_s"] == 0
+    assert engine.http.get("/server_info").status_code == 200
+
+
+def test_a_dripping_answer_comes_byte_by_byte_and_whole(engine: Embedded) -> None:
+    engine.fault(drip=1)
+    with engine.http.stream("GET", "/health_generate") as answer:
+        assert sum(len(piece) for piece in answer.iter_raw()) == int(
+            answer.headers.get("content-length", 0)
+        )
+    with engine.http.stream("GET", "/v1/models") as answer:
+        pieces = list(answer.iter_raw())
+    assert len(pieces) > 1
+    assert json.loads(b"".join(pieces))["data"]
+    assert engine.fault(drip=0)["drip_ms"] == 0
+
+
 def test_lie_answers_applied_and_changes_nothing(engine: Embedded) -> None:
     engine.fault(lie=True)
     answer = engine.put(1, mode="off")

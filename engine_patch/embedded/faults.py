@@ -19,6 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from engine_patch.routes import PATH
 from engine_patch.tier import Frozen
 
+SERVER_INFO = "/server_info"
+
 
 class FaultOrder(Frozen):
     """Body of ``POST /faults``; only what is named changes, ``clear`` first.
@@ -28,6 +30,8 @@ class FaultOrder(Frozen):
         lie: commands are answered as applied, and nothing changes.
         rank_refuses: this TP rank of every replica keeps the tier it has now; null heals it.
         restart: everything in flight fails, counters start at 0, a new boot id.
+        hang_info: seconds during which ``/server_info`` alone waits.
+        drip: milliseconds between two bytes of every answer's body; 0 heals it.
         slow: milliseconds added to every answer.
         error: this many answers become 500.
         drop_speculation: ``/speculation`` does not exist (plugin absent).
@@ -40,6 +44,8 @@ class FaultOrder(Frozen):
     """
 
     hang: float | None = Field(default=None, ge=0, le=600)
+    hang_info: float | None = Field(default=None, ge=0, le=600)
+    drip: float | None = Field(default=None, ge=0, le=60_000)
     lie: bool | None = None
     rank_refuses: int | None = Field(default=None, ge=0)
     restart: bool | None = None
@@ -64,6 +70,8 @@ class Faults:
     def clear(self) -> None:
         """Heal everything that is kept here."""
         self.hang_until: float | None = None
+        self.info_until: float | None = None
+        self.drip_ms = 0.0
         self.lie = False
         self.rank_refuses: int | None = None
         self.slow_ms = 0.0
@@ -80,6 +88,10 @@ class Faults:
             self.clear()
         if order.hang is not None:
             self.hang_until = asyncio.get_running_loop().time() + order.hang
+        if order.hang_info is not None:
+            self.info_until = asyncio.get_running_loop().time() + order.hang_info
+        if order.drip is not None:
+            self.drip_ms = order.drip
         named = order.model_fields_set
         if order.lie is not None:
             self.lie = order.lie
@@ -102,11 +114,10 @@ class Faults:
 
     def in_force(self) -> dict[str, Any]:
         """What ``GET /faults`` shows."""
-        left = None
-        if self.hang_until is not None:
-            left = max(0.0, self.hang_until - asyncio.get_running_loop().time())
         return {
-            "hang_left_s": left,
+            "hang_left_s": _left_s(self.hang_until),
+            "hang_info_left_s": _left_s(self.info_until),
+            "drip_ms": self.drip_ms,
             "lie": self.lie,
             "rank_refuses": self.rank_refuses,
             "slow_ms": self.slow_ms,
@@ -118,19 +129,21 @@ class Faults:
             "kv_pressure": self.kv_pressure,
         }
 
-    async def wait(self) -> None:
+    async def wait(self, path: str) -> None:
         """Hang and slowness; ends at once when the server closes."""
         if self.slow_ms:
-            await self._pause(self.slow_ms / 1000)
-        while self.hang_until is not None and not self.closing.is_set():
-            left = self.hang_until - asyncio.get_running_loop().time()
+            await self.pause(self.slow_ms / 1000)
+        while not self.closing.is_set():
+            left = _left_s(self.hang_until) or 0.0
+            if path == SERVER_INFO:
+                left = max(left, _left_s(self.info_until) or 0.0)
             if left <= 0:
-                self.hang_until = None
-            else:
-                # In short naps, so that a later order can end or lengthen it.
-                await self._pause(min(left, 0.05))
+                return
+            # In short naps, so that a later order can end or lengthen it.
+            await self.pause(min(left, 0.05))
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the server closes."""
         try:
             await asyncio.wait_for(self.closing.wait(), seconds)
         except TimeoutError:
@@ -148,6 +161,10 @@ class Faults:
         return None
 
 
+def _left_s(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+
+
 class Surface:
     """ASGI middleware: faults, and the header that says that times are simulated."""
 
@@ -162,14 +179,20 @@ class Surface:
             await self._app(scope, receive, send)
             return
 
+        faults = self._faults
+
         async def marked(message: Any) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], self._header]
+            elif faults.drip_ms and message["type"] == "http.response.body":
+                body = message.get("body", b"")
+                for at in range(len(body)):
+                    await send({**message, "body": body[at : at + 1], "more_body": True})
+                    await faults.pause(faults.drip_ms / 1000)
+                message = {**message, "body": b""}
             await send(message)
 
-        faults = self._faults
-        if faults.slow_ms or faults.hang_until is not None:
-            await faults.wait()
+        await faults.wait(scope["path"])
         instead = faults.answer_instead(scope["path"])
         await (instead or self._app)(scope, receive, marked)
 
