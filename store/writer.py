@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from store.backlog import RETRY_S, Backlog, StoreState
 from store.database import Database
+from store.doubt import Doubt
 from store.errors import (
     StoreBusy,
     StoreClosed,
@@ -21,6 +22,7 @@ from store.errors import (
     StoreError,
     StoreOverloaded,
     StoreRefused,
+    StoreUnreachable,
     StoreUnwritable,
 )
 from store.pen import Pen, Record
@@ -80,6 +82,7 @@ class Writer:
         self._closing = threading.Lock()
         self._closed = False
         self._pen = Pen()
+        self._doubt = Doubt()
         self._synced_at = time.monotonic()
         self._unsynced = False
         self._line = WriterLine(database)
@@ -221,24 +224,33 @@ class Writer:
         answers = self._transaction(group)
         self._backlog.written()
         for write, answer in zip(group, answers, strict=True):
+            self._doubt.answered(write.future)
             write.future.set_result(answer)
 
     def _transaction(self, group: list[_Write]) -> list[list[Record]]:
         now = time.monotonic()
+        answers: list[list[Record]] = []
         durable = any(write.durable for write in group) or now - self._synced_at >= SYNC_EVERY_S
         try:
             connection = self._begin(durable=durable)
-            answers = [
-                [self._pen.save(connection, record) for record in write.records] for write in group
-            ]
+            answers = [self._save(connection, write) for write in group]
             connection.commit()
         except BaseException as error:
-            raise self._undone(error) from error
+            why = self._undone(error)
+            if answers and isinstance(why, StoreUnreachable):
+                futures = [write.future for write in group]
+                self._doubt.raise_for(futures, [write.records for write in group], answers)
+                why = StoreUnreachable(f"{why} Whether this was stored is not known: look first.")
+            raise why from error
         self._pen.kept()
         self._unsynced = not durable
         if durable:
             self._synced_at = now
         return answers
+
+    def _save(self, connection: Connection, write: _Write) -> list[Record]:
+        known = self._doubt.stored(write.future)
+        return known or [self._pen.save(connection, record) for record in write.records]
 
     def _prune_step(self, prune: _Prune) -> None:
         try:
@@ -264,6 +276,8 @@ class Writer:
     def _begin(self, *, durable: bool) -> Connection:
         if self._line.renew():
             self._pen = Pen()
+            self._doubt.settle(self._line.connection)
+            self._line.connection.rollback()
         self._line.begin(durable=durable)
         return self._line.connection
 

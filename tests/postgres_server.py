@@ -82,7 +82,7 @@ class PostgresServer:
         try:
             yield self.url(name)
         finally:
-            if self._process is None and self.ours:
+            if self.ours:
                 self.start()
             self.run("DROP DATABASE {} WITH (FORCE)", name)
 
@@ -118,7 +118,9 @@ class PostgresServer:
         return f"postgresql+psycopg://{user}:{PASSWORD}@/{name}?host={self._folder}"
 
     def start(self) -> None:
-        """Start it, or start it again."""
+        """Start it, or start it again; nothing happens while it runs."""
+        if self._process is not None:
+            return
         assert self._folder is not None
         assert self._binaries is not None
         places = ["-D", self._folder / "data", "-k", self._folder]
