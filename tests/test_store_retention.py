@@ -29,6 +29,7 @@ from store.records import (
     SessionRecord,
 )
 from store.retention import FOR_EVER, Retention, Sessions
+from tests.store_place import Place
 from tests.store_records import a_decision, a_policy, a_tick, an_audit_entry, an_override
 
 START = 1_795_000_000_000
@@ -87,13 +88,8 @@ def _marks(store: Store, engine_id: str = "e1") -> list[tuple[int, int | None]]:
     return [(one.seq, one.last_seq) for one in store.markers(engine_id) if one.kind == DOWNSAMPLED]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.db"
-
-
-def test_of_old_ticks_one_in_a_stretch_stays_and_the_range_is_marked(path: Path) -> None:
-    with Store.open(path) as store:
+def test_of_old_ticks_one_in_a_stretch_stays_and_the_range_is_marked(place: Place) -> None:
+    with Store.open(place.location) as store:
         store.write(_day("e1", 100)).result(timeout=20)
         old = START + 500 * 70  # observation 70; the last checkpoint before it is at 60
         found = store.prune(Retention(downsample=old, every_ms=5000)).result(timeout=20)
@@ -109,8 +105,8 @@ def test_of_old_ticks_one_in_a_stretch_stays_and_the_range_is_marked(path: Path)
         assert len(store.scrapes("e1", 0, 1000)) == 10
 
 
-def test_a_later_run_goes_on_where_the_one_before_ended(path: Path) -> None:
-    with Store.open(path) as store:
+def test_a_later_run_goes_on_where_the_one_before_ended(place: Place) -> None:
+    with Store.open(place.location) as store:
         store.write(_day("e1", 100)).result(timeout=20)
         for seq in (30, 50, 90):
             wanted = Retention(downsample=START + 500 * seq, every_ms=5000)
@@ -120,15 +116,15 @@ def test_a_later_run_goes_on_where_the_one_before_ended(path: Path) -> None:
         assert store.prune(wanted).result(timeout=20) == Pruned()
 
 
-def test_ticks_at_which_something_was_decided_stay(path: Path) -> None:
-    with Store.open(path) as store:
+def test_ticks_at_which_something_was_decided_stay(place: Place) -> None:
+    with Store.open(place.location) as store:
         store.write(_day("e1", 60, decided=13)).result(timeout=20)
         store.prune(Retention(downsample=START * 2, every_ms=10_000)).result(timeout=20)
         assert _seqs(store) == [1, 13, 20, 26, 39, 40, 52, 60]
 
 
-def test_a_named_session_stays_whole_with_the_checkpoint_it_begins_at(path: Path) -> None:
-    with Store.open(path) as store:
+def test_a_named_session_stays_whole_with_the_checkpoint_it_begins_at(place: Place) -> None:
+    with Store.open(place.location) as store:
         store.write(_day("e1", 200)).result(timeout=20)
         store.write([_session("e1", 95, 120), _session("e1", 150, 155)]).result(timeout=20)
         everything = Retention(downsample=START * 2, every_ms=5000)
@@ -150,14 +146,14 @@ def test_a_named_session_stays_whole_with_the_checkpoint_it_begins_at(path: Path
         assert scrapes == [80, 90, 100, 110, 120, 140, 150]
 
 
-def test_a_session_that_is_still_recorded_keeps_everything_from_its_beginning(path: Path) -> None:
-    with Store.open(path) as store:
+def test_a_session_that_is_still_recorded_keeps_everything_from_its_beginning(place: Place) -> None:
+    with Store.open(place.location) as store:
         store.write([*_day("e1", 100), _session("e1", 50, None)]).result(timeout=20)
         store.prune(Retention(START * 2, START * 2, START * 2, START * 2)).result(timeout=20)
         assert _seqs(store) == list(range(40, 101))
 
 
-def test_history_goes_only_when_it_is_told_to_and_settled(path: Path) -> None:
+def test_history_goes_only_when_it_is_told_to_and_settled(place: Place) -> None:
     def switch(number: int) -> EngineSwitch:
         entry = JournalEntry(
             seq=number,
@@ -169,7 +165,7 @@ def test_history_goes_only_when_it_is_told_to_and_settled(path: Path) -> None:
         )
         return EngineSwitch(engine_id="e1", boot_id="b", seen_utc_ms=number, entry=entry)
 
-    with Store.open(path) as store:
+    with Store.open(place.location) as store:
         store.write(
             [
                 a_tick(),
@@ -193,10 +189,10 @@ def test_history_goes_only_when_it_is_told_to_and_settled(path: Path) -> None:
 
 
 def test_engine_switches_beyond_those_a_restart_reads_go(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "JOURNAL_KEPT", 2)
-    with Store.open(path) as store:
+    with Store.open(place.location) as store:
         entries = [
             JournalEntry(
                 seq=n,
@@ -216,12 +212,12 @@ def test_engine_switches_beyond_those_a_restart_reads_go(
 
 
 def test_a_quick_look_ends_at_young_rows_and_a_whole_one_does_not(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pruning, "STEP_ROWS", 3)
     old, young = START, START + 10_000
     times = [old] * 4 + [young] * 6 + [old] * 2 + [young]
-    with Store.open(path) as store:
+    with Store.open(place.location) as store:
         store.write([a_tick(seq=seq, at_utc_ms=at) for seq, at in enumerate(times, start=1)])
         quick = Retention(ticks=young, whole=False)
         assert store.prune(quick).result(timeout=20).ticks == 4
@@ -229,8 +225,8 @@ def test_a_quick_look_ends_at_young_rows_and_a_whole_one_does_not(
         assert _seqs(store) == [*range(5, 11), 13]
 
 
-def test_an_engine_without_checkpoints_is_down_sampled_by_time_alone(path: Path) -> None:
-    with Store.open(path) as store:
+def test_an_engine_without_checkpoints_is_down_sampled_by_time_alone(place: Place) -> None:
+    with Store.open(place.location) as store:
         store.write([a_tick(seq=seq, at_utc_ms=START + 500 * seq) for seq in range(1, 61)])
         wanted = Retention(downsample=START + 500 * 41, every_ms=10_000)
         store.prune(wanted).result(timeout=20)
