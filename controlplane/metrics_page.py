@@ -51,6 +51,7 @@ class Page(Collector):
             value=0.0 if self._service.troubles() else 1.0,
         )
         yield from self._sources()
+        yield from self._store()
         yield from self._engines()
         yield from self._loops()
 
@@ -68,6 +69,50 @@ class Page(Collector):
             up.add_metric([status.name], 1.0 if status.alarm is None else 0.0)
             engines.add_metric([status.name], len(status.engines))
         yield from (up, engines)
+
+    def _store(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        state, size = self._service.store.state, self._service.store.size
+        yield GaugeMetricFamily(
+            "specdeck_store_recording",
+            "1 while the database can be written, 0 while records wait in memory",
+            value=0.0 if state.trouble else 1.0,
+        )
+        yield GaugeMetricFamily(
+            "specdeck_store_waiting_writes", "Writes not stored yet", value=state.waiting
+        )
+        yield CounterMetricFamily(
+            "specdeck_store_refused_writes",
+            "Writes refused because too many waited",
+            value=state.refused,
+        )
+        if size is not None:
+            yield GaugeMetricFamily(
+                "specdeck_store_bytes", "Size of the database file", value=size.file
+            )
+            yield GaugeMetricFamily(
+                "specdeck_store_log_bytes", "Size of its write-ahead log", value=size.wal
+            )
+        removed = CounterMetricFamily(
+            "specdeck_store_removed_rows", "Rows removed by retention", labels=("kind",)
+        )
+        for kind, number in self._service.maintenance.removed._asdict().items():
+            removed.add_metric([kind], number)
+        yield removed
+        unrecorded = CounterMetricFamily(
+            "specdeck_unrecorded_observations", "Observations that were left out", labels=_ENGINE
+        )
+        owed = GaugeMetricFamily(
+            "specdeck_owed_records", "Decisions and others kept in memory for later", labels=_ENGINE
+        )
+        lost = CounterMetricFamily(
+            "specdeck_lost_records", "Decisions and others given up", labels=_ENGINE
+        )
+        for runner in self._service.runners.values():
+            name, recorder = runner.engine_id, runner.recorder
+            unrecorded.add_metric([name], recorder.unrecorded)
+            owed.add_metric([name], recorder.owed)
+            lost.add_metric([name], recorder.owed_lost)
+        yield from (unrecorded, owed, lost)
 
     def _engines(self) -> Iterator[GaugeMetricFamily]:
         up = GaugeMetricFamily(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from controlplane.benchrun_jobs import Benchmarks
 from controlplane.clock import SystemClock
 from controlplane.hub import Hub
+from controlplane.maintenance import Maintenance
 from controlplane.messages import EngineStatus
 from controlplane.roster import STOP_S, Roster
 from controlplane.runner import Runner
@@ -22,11 +23,9 @@ from controlplane.webhooks import Webhooks, hooks_of
 from store.db import Store
 from store.errors import StoreError
 from store.records import Alarm, AuditEntry
-from store.retention import Retention
 
 log = logging.getLogger("specdeck.service")
 
-PRUNE_EVERY_S = 3600.0
 SERVICE = "service"
 """Actor of what nobody asked for."""
 
@@ -67,6 +66,7 @@ class Service:
         names = frozenset(source.name for source in sources)
         self.roster = Roster(settings, around, keys, names)
         self.followers = [Follower(source, self.roster, self.clock) for source in sources]
+        self.maintenance = Maintenance(store, settings.storage, self.clock)
         self.benchmarks = Benchmarks(
             store,
             self.clock,
@@ -91,7 +91,8 @@ class Service:
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong beside the engines."""
-        return tuple(one.alarm for one in self.followers if one.alarm is not None)
+        followers = tuple(one.alarm for one in self.followers if one.alarm is not None)
+        return followers + self.maintenance.alarms()
 
     async def start(self) -> None:
         """Start a loop per engine."""
@@ -101,8 +102,8 @@ class Service:
         for follower in self.followers:
             name = follower.source.name
             self._tasks[name] = asyncio.create_task(follower.run(), name=name)
-        if self.settings.retention_days:
-            self._tasks["retention"] = asyncio.create_task(self._prune(), name="retention")
+        name = "maintenance"
+        self._tasks[name] = asyncio.create_task(self.maintenance.run(), name=name)
 
     async def stop(self) -> None:
         """Stop within about a second.  No engine is switched: each goes on as its lease says."""
@@ -130,19 +131,9 @@ class Service:
     def troubles(self) -> list[str]:
         """What keeps the control plane from doing its work; empty when it is ready."""
         found = [text for runner in self.runners.values() for text in runner.troubles()]
-        found += self.roster.troubles()
+        found += self.roster.troubles() + self.maintenance.troubles()
         found += [f"the loop of {name} ended" for name, t in self._tasks.items() if t.done()]
         return found
-
-    async def _prune(self) -> None:
-        """Remove what is older than the retention, once an hour."""
-        while True:
-            before = self.clock.utc_ms() - self.settings.retention_days * 86_400_000
-            try:
-                await asyncio.wrap_future(self.store.prune(Retention(before, before)))
-            except StoreError as error:
-                log.error("old ticks are not removed: %s", error)
-            await asyncio.sleep(PRUNE_EVERY_S)
 
     def _entry(self, actor: str, action: str, target: str, detail: str) -> AuditEntry:
         return AuditEntry(

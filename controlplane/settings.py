@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from controlplane.settings_access import Listen, Section, TokenSettings, WebhookSettings
+from controlplane.settings_storage import Storage
 from store.policies import Policy, Stance
 
 PREFIX = "SPECDECK_"
@@ -203,12 +204,8 @@ class Settings(BaseSettings):
         le=7 * 86400,
         description="Longest time in seconds an override may still have to run.",
     )
-    retention_days: int = Field(
-        default=30,
-        ge=0,
-        le=3650,
-        description="Days that ticks and raw scrapes are kept, 0 for ever; decisions, overrides, "
-        "policies and the audit are always kept.",
+    storage: Storage = Field(
+        default=Storage(), description="How long what is kept, and when its size is an alarm."
     )
     scrape_every_s: float = Field(
         default=30.0, ge=1, le=3600, description="Seconds between two kept raw scrapes."

@@ -11,6 +11,7 @@ from pydantic import BaseModel, SecretStr
 
 from controlplane.settings import PREFIX, EngineOptions, EngineSettings, RouterSettings, Settings
 from controlplane.settings_access import Listen, TokenSettings, WebhookSettings
+from controlplane.settings_storage import Storage
 
 
 def reference() -> str:
@@ -19,6 +20,7 @@ def reference() -> str:
     for title, model, prefix in (
         ("Top level", Settings, ""),
         ("`[listen]`", Listen, "LISTEN__"),
+        ("`[storage]`", Storage, "STORAGE__"),
         ("`[[engines]]`", EngineSettings, None),
         ("`[[routers]]`", RouterSettings, None),
         ("`[[tokens]]`", TokenSettings, None),

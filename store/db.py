@@ -42,6 +42,7 @@ from store.records import (
     Tick,
 )
 from store.retention import Retention
+from store.sqlite_log import StoreSize, measure
 from store.writer import Writer
 
 __all__ = ["Record", "Store"]
@@ -151,6 +152,14 @@ class Store:
     def state(self) -> StoreState:
         """How the writing goes."""
         return StoreState("", 0, 0) if self._writer is None else self._writer.state
+
+    @property
+    def size(self) -> StoreSize | None:
+        """Bytes on the disk; None if the store lies in no file."""
+        try:
+            return measure(self._database.path)
+        except StoreError:
+            return None
 
     def prune(self, retention: Retention) -> Future[Pruned]:
         """Remove and down-sample what is old, a small step at a time, with other writes in between.

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 
-from store import sqlite
+from store import sqlite, sqlite_log
 from store.errors import StoreError
 from store.lock import WriterLock
 
@@ -58,8 +58,9 @@ class SqliteFile:
         sqlite.checkpoint(connection)
 
     def free_space(self, connection: Connection) -> None:
-        """See ``sqlite.free_pages``."""
+        """See ``sqlite.free_pages`` and ``sqlite_log.shorten``."""
         sqlite.free_pages(connection)
+        sqlite_log.shorten(connection, self.path)
 
     def finish(self, connection: Connection) -> None:
         """Nothing: the last connection brings the log into the file."""

@@ -260,7 +260,7 @@ async def test_a_loop_that_fails_is_started_again_and_told(
 async def test_ticks_older_than_the_retention_go_and_newer_ones_stay(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
-    settings = settings_of(tmp_path, engine.url, retention_days=1)
+    settings = settings_of(tmp_path, engine.url, storage={"ticks_days": 1})
     async with control_plane(settings) as one:
         await until(lambda: one.service.runners[ENGINE].counts.polls > 3)
         kept = one.service.store.ticks(ENGINE, after_id=0, limit=3)
