@@ -38,7 +38,8 @@ DEFAULT_URL = "http://127.0.0.1:7311"
 File = Annotated[Path, typer.Argument(help="A session file, NAME.specdeck.")]
 Name = Annotated[str, typer.Argument(help="The session's name.")]
 Database = Annotated[
-    Path | None, typer.Option(help="A control plane's database, instead of a running one.")
+    str | None,
+    typer.Option(help="A control plane's database (path or URL), instead of a running one."),
 ]
 
 record_app = typer.Typer(help="Name, list, export and import recordings; headless recording.")
@@ -267,7 +268,7 @@ def export_session(
 
 
 def _export_stored(
-    database: Path,
+    database: str,
     name: str | None,
     engine: str | None,
     first: int,
@@ -306,7 +307,9 @@ def _download(url: str, token_file: Path | None, name: str, path: Path, *, redac
 @record_app.command("import")
 def import_session(
     file: File,
-    database: Annotated[Path, typer.Option(help="The database to put it into; not in use.")],
+    database: Annotated[
+        str, typer.Option(help="The database (path or URL) to put it into; not in use.")
+    ],
     engine: Annotated[str | None, typer.Option(help="Engine id to store it under.")] = None,
 ) -> None:
     """Put a session file's records into a database, under an engine id of its own."""
