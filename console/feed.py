@@ -60,6 +60,8 @@ class Feed:
         self._post = post
         self._clock = clock
         self._last: Tick | None = None
+        self._last_id = 0
+        self._unstored = 0
         self._silent_s = SILENT_LEAST_S
         self._wait_s = RETRY_FIRST_S
         self._ask = asyncio.Event()
@@ -96,6 +98,8 @@ class Feed:
         switches = await self._client.switches(self._engine_id, HISTORY_DECISIONS)
         # With the newest stored id the stream starts where the history ends: none is lost between.
         self._last = max(ticks, key=lambda tick: tick.id, default=None)
+        self._last_id = 0 if self._last is None else self._last.id
+        self._unstored = 0
         self._post(HistoryArrived(self._engine_id, tuple(ticks), tuple(decisions), tuple(switches)))
 
     async def _status(self) -> tuple[Tick | None, float]:
@@ -125,14 +129,18 @@ class Feed:
                 raise error
             self._post(LinkChanged(Link(LinkState.LIVE)))
 
-        last_id = 0 if self._last is None else self._last.id
-        stream = self._client.events(self._engine_id, last_id, on_link=changed)
+        stream = self._client.events(self._engine_id, self._last_id, on_link=changed)
         loop = asyncio.get_running_loop()
         try:
             async with aclosing(stream), asyncio.timeout(self._silent_s) as limit:
                 async for tick in stream:
                     limit.reschedule(loop.time() + self._silent_s)
                     self._wait_s = RETRY_FIRST_S
+                    self._last_id = tick.id or self._last_id
+                    if not tick.id:
+                        self._unstored = tick.observation.seq
+                    elif tick.observation.seq <= self._unstored:
+                        continue  # it was shown before it was stored, and comes again with its id
                     self._last = tick
                     self._post(TickArrived(tick))
             raise UnreachableError(f"{self._client.url} ended the event stream")
@@ -148,7 +156,7 @@ def continues(seen: Tick | None, newest: Tick | None) -> bool:
 
     Row ids are shared by all engines of a control plane, so that counting takes the sequence.
     """
-    if seen is None or newest is None or newest.id < seen.id:
+    if seen is None or newest is None or 0 < newest.id < seen.id:
         return False
     return 0 <= newest.observation.seq - seen.observation.seq <= MISSED_TICKS
 

@@ -216,6 +216,8 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
             last_event_id: row id of the last tick seen; None starts with the next one.
             on_link: told the error when the stream is lost, and None when it is back.
 
+        A tick with id 0 is not stored yet; it comes again with its id once it is.
+
         Raises:
             UnauthorisedError, RefusedError: coming back would not help.
         """
@@ -226,7 +228,7 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
                 async with aclosing(self._stream(query, last_event_id, on_link)) as stream:
                     async for tick in stream:
                         wait_s = RETRY_FIRST_S
-                        last_event_id = tick.id
+                        last_event_id = tick.id or last_event_id
                         yield tick
                 trouble = UnreachableError(f"{self.url} ended the event stream")
             except UnreachableError as error:

@@ -26,10 +26,10 @@ would cost more than all the rest.  The first event after a pause is not held ba
 
 @dataclass(frozen=True)
 class Event:
-    """A stored tick, ready to be sent.
+    """A tick, ready to be sent.
 
     Args:
-        id: the tick's row id.
+        id: the tick's row id; 0 while it is not stored.
         data: the tick as JSON, made once for all subscribers.
     """
 
@@ -39,8 +39,17 @@ class Event:
 
     @cached_property
     def frame(self) -> bytes:
-        """The server-sent event, made once for all subscribers too."""
-        return format_sse_event(event="tick", id=str(self.id), data_str=self.data)
+        """The server-sent event, made once for all subscribers too.
+
+        Without an id while it is not stored: a client that comes back asks for what follows the
+        last id, and gets this one as well.
+        """
+        row_id = str(self.id) if self.id else None
+        return format_sse_event(event="tick", id=row_id, data_str=self.data)
+
+    def follows(self, last: int | None) -> bool:
+        """Whether a client that has seen row ``last`` has still to see it."""
+        return not self.id or last is None or self.id > last
 
 
 class HubFullError(Exception):

@@ -101,7 +101,7 @@ async def stream(
     async for batch in joined.batches(PING_S):
         if not batch:
             yield format_sse_event(comment="ping")
-        elif new := [event.frame for event in batch if last is None or event.id > last]:
+        elif new := [event.frame for event in batch if event.follows(last)]:
             yield b"".join(new)
 
 
