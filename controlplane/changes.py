@@ -15,12 +15,16 @@ from controlplane.runner import Runner
 from engine_patch.contract import Mode
 from engine_patch.tier import OFF
 from store.observations import Sample
-from store.policies import PolicyConfig
-from store.records import Tick
+from store.policies import PolicyConfig, Stance
+from store.records import Reason, Tick
 
 DryRun = Annotated[bool, Query(description="Check it and answer what would be; change nothing.")]
 CHANGES = declared(404, 409, 412, 413)
 """Problems that a change of one engine may be answered with."""
+
+
+UNDECIDED = frozenset({Reason.GRACE, Reason.RESTART, Reason.STALE, Reason.NOT_READY})
+"""Verdicts of a time in which automation does not act yet."""
 
 
 class Asked:
@@ -139,8 +143,16 @@ def waited(model: type[Any]) -> dict[int | str, dict[str, Any]]:
 
 
 def at_rest(tick: Tick) -> bool:
-    """Whether every observed rank does what is asked of the engine; true if nothing is asked."""
+    """Whether every observed rank does what is asked of the engine, and nothing is about to be.
+
+    True where nothing is asked of it: automation does not act, and no override is in force.
+    """
     if not isinstance(tick.observation, Sample) or tick.pending is not None:
+        return False
+    if tick.stance is not Stance.ACTIVE and tick.override is None:
+        return True
+    verdict = tick.verdict
+    if verdict.reason in UNDECIDED or verdict.tier not in (None, tick.confirmed):
         return False
     match tick.desired_mode:
         case None:

@@ -25,14 +25,18 @@ from controlplane.terminal import (
     CANNOT_START,
     DEGRADED,
     Author,
+    DryRun,
     Engine,
     Json,
+    Reason,
     TokenFile,
     Url,
-    as_usage,
+    Wait,
     ask_control_plane,
+    checked,
     login,
     read_seconds,
+    read_wait,
     run_app,
     say,
     show,
@@ -146,16 +150,15 @@ def set_override(
         Guards, typer.Option(help="Whether KV and retraction guards may still act.")
     ] = Guards.KEEP,
     author: Author = "",
-    wait: Annotated[
-        str | None, typer.Option(help="Wait so long for every observed rank to confirm it.")
-    ] = None,
+    wait: Wait = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Overrule automation for a limited time; replaces an override in force."""
-    try:
-        request = OverrideRequest(
+    request = checked(
+        lambda: OverrideRequest(
             mode=mode,
             tier=tier,
             length_s=read_seconds(length, "--for"),
@@ -163,66 +166,80 @@ def set_override(
             reason=reason,
             guards=guards,
         )
-    except ValueError as error:
-        raise as_usage(error) from error
-    wait_s = None if wait is None else read_seconds(wait, "--wait")
-    done = ask_control_plane(
-        url, token_file, lambda client: client.set_override(engine, request, wait_s=wait_s)
     )
-    _show(done, as_json)
+    wait_s = read_wait(wait)
+    done = ask_control_plane(
+        url,
+        token_file,
+        lambda client: client.set_override(engine, request, wait_s=wait_s, dry_run=dry_run),
+    )
+    _show(done, as_json, would=dry_run)
+
+
+@override_app.command("show")
+def show_override(
+    engine: Engine, url: Url = DEFAULT_URL, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Print the override in force."""
+    _show(ask_control_plane(url, token_file, lambda client: client.override(engine)), as_json)
 
 
 @override_app.command("extend")
 def extend_override(
     engine: Engine,
     by: Annotated[str, typer.Option("--by", help="How much longer: 90s, 10m, 1h30m.")],
-    reason: Annotated[str, typer.Option(help="Why; it is recorded.")] = "",
+    reason: Reason = "",
     author: Author = "",
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Give the override in force a later end."""
-    try:
-        request = ExtendRequest(
+    request = checked(
+        lambda: ExtendRequest(
             extra_s=read_seconds(by, "--by"), author=author or login(), reason=reason
         )
-    except ValueError as error:
-        raise as_usage(error) from error
-    _show(
-        ask_control_plane(url, token_file, lambda client: client.extend_override(engine, request)),
-        as_json,
     )
+    done = ask_control_plane(
+        url,
+        token_file,
+        lambda client: client.extend_override(engine, request, dry_run=dry_run),
+    )
+    _show(done, as_json, would=dry_run)
 
 
 @override_app.command("release")
 def release_override(
     engine: Engine,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded.")] = "",
+    reason: Reason = "",
     author: Author = "",
+    wait: Wait = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """End the override in force; automation takes over at once."""
-    try:
-        request = ReleaseRequest(author=author or login(), reason=reason)
-    except ValueError as error:
-        raise as_usage(error) from error
-    _show(
-        ask_control_plane(url, token_file, lambda client: client.release_override(engine, request)),
-        as_json,
+    request = checked(lambda: ReleaseRequest(author=author or login(), reason=reason))
+    wait_s = read_wait(wait)
+    done = ask_control_plane(
+        url,
+        token_file,
+        lambda client: client.release_override(engine, request, wait_s=wait_s, dry_run=dry_run),
     )
+    _show(done, as_json, would=dry_run)
 
 
-def _show(override: Override | None, as_json: bool) -> None:
+def _show(override: Override | None, as_json: bool, *, would: bool = False) -> None:
     from controlplane.report import override_line
 
     if as_json:
         shown = None if override is None else override.model_dump(mode="json")
         show(json.dumps({"override": shown}))
     elif override is None:
-        show("no override is in force")
+        show("no override would be in force" if would else "no override is in force")
     else:
         left = (override.expires_utc_ms - override.created_utc_ms) / 1000
-        show(f"override {override.id}: {override_line(override, left)}")
+        name = "would be" if would else f"override {override.id}"
+        show(f"{name}: {override_line(override, left)}")

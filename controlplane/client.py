@@ -11,65 +11,44 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlsplit
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from controlplane.client_benchmarks import BenchmarkCalls
+from controlplane.client_calls import (
+    ControlPlaneError,
+    Item,
+    Model,
+    NotConfirmedError,
+    RefusedError,
+    UnauthorisedError,
+    UnreachableError,
+    engine_path,
+)
 from controlplane.client_fleet import FleetCalls
 from controlplane.client_policies import PolicyCalls
-from controlplane.messages import (
-    About,
-    EngineStatus,
-    ExtendRequest,
-    OverrideAnswer,
-    OverrideRequest,
-    Problem,
-    ReleaseRequest,
-    StanceRequest,
-)
+from controlplane.messages import About, EngineStatus, Problem
 from controlplane.sessions_client import SessionCalls
-from store.policies import PolicyConfig
-from store.records import AuditEntry, Decision, EngineSwitch, Override, Tick
+from store.records import AuditEntry, Decision, EngineSwitch, Tick
+
+__all__ = [
+    "DEFAULT_URL",
+    "ControlPlaneClient",
+    "ControlPlaneError",
+    "NotConfirmedError",
+    "RefusedError",
+    "UnauthorisedError",
+    "UnreachableError",
+]
 
 DEFAULT_URL = "http://127.0.0.1:7311"
 RETRY_FIRST_S = 0.25
 RETRY_MAX_S = 5.0
 STREAM_SILENCE_S = 40.0
 """Seconds without a byte, pings of every 15 s included, after which a stream counts as dead."""
-
-_Model = TypeVar("_Model", bound=BaseModel)
-_Item = TypeVar("_Item")
-
-
-class ControlPlaneError(Exception):
-    """A request failed; the message is a plain sentence that says what to do.
-
-    Args:
-        problem: the server's problem details, None if it did not answer with any.
-    """
-
-    def __init__(self, message: str, problem: Problem | None = None) -> None:
-        super().__init__(message)
-        self.problem = problem
-
-
-class UnreachableError(ControlPlaneError):
-    """No control plane answers at the URL."""
-
-
-class UnauthorisedError(ControlPlaneError):
-    """The token is missing, not known, or may not do this."""
-
-
-class RefusedError(ControlPlaneError):
-    """The control plane answered with a problem."""
-
-
-class NotConfirmedError(ControlPlaneError):
-    """What was asked for is in force, but the engine did not confirm it in time."""
 
 
 class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
@@ -127,24 +106,28 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
 
     async def engine(self, engine_id: str) -> EngineStatus:
         """One engine with its newest tick."""
-        return self._read(EngineStatus, await self._request("GET", _path(engine_id)))
+        return self._read(EngineStatus, await self._request("GET", engine_path(engine_id)))
 
     async def ticks(
         self, engine_id: str, limit: int = 500, after_id: int | None = None
     ) -> list[Tick]:
         """The newest ticks, or the first ones after a row id; oldest first."""
         query = {"limit": limit} | ({} if after_id is None else {"after_id": after_id})
-        answer = await self._request("GET", _path(engine_id, "ticks"), query=query)
+        answer = await self._request("GET", engine_path(engine_id, "ticks"), query=query)
         return self._read_list(Tick, answer)
 
     async def decisions(self, engine_id: str, limit: int = 100) -> list[Decision]:
         """The newest decisions, newest first."""
-        answer = await self._request("GET", _path(engine_id, "decisions"), query={"limit": limit})
+        answer = await self._request(
+            "GET", engine_path(engine_id, "decisions"), query={"limit": limit}
+        )
         return self._read_list(Decision, answer)
 
     async def switches(self, engine_id: str, limit: int = 100) -> list[EngineSwitch]:
         """The newest changes the engine made, newest first."""
-        answer = await self._request("GET", _path(engine_id, "switches"), query={"limit": limit})
+        answer = await self._request(
+            "GET", engine_path(engine_id, "switches"), query={"limit": limit}
+        )
         return self._read_list(EngineSwitch, answer)
 
     async def audit(self, limit: int = 100) -> list[AuditEntry]:
@@ -152,55 +135,6 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
         return self._read_list(
             AuditEntry, await self._request("GET", "/v1/audit", query={"limit": limit})
         )
-
-    async def override(self, engine_id: str) -> Override | None:
-        """The override in force."""
-        answer = await self._request("GET", _path(engine_id, "override"))
-        return self._read(OverrideAnswer, answer).override
-
-    async def set_override(
-        self, engine_id: str, request: OverrideRequest, *, wait_s: float | None = None
-    ) -> Override | None:
-        """Set an override; it replaces one in force.
-
-        Args:
-            wait_s: wait up to so many seconds until every observed rank confirms it.
-
-        Raises:
-            NotConfirmedError: none of them did so in time; the override is in force all the same.
-        """
-        query = {} if wait_s is None else {"wait": "confirmed", "timeout": wait_s}
-        answer = await self._request(
-            "PUT",
-            _path(engine_id, "override"),
-            body=request,
-            query=query,
-            timeout_s=self._timeout_s + (wait_s or 0.0),
-        )
-        read = self._read(OverrideAnswer, answer)
-        if read.confirmed is False:
-            state = "in force" if read.override is not None else "over already"
-            raise NotConfirmedError(
-                f"the override is {state}, but {engine_id} did not confirm it within {wait_s:g} s: "
-                f"specdeck status {engine_id} shows what it runs"
-            )
-        return read.override
-
-    async def extend_override(self, engine_id: str, request: ExtendRequest) -> Override | None:
-        """Add seconds to the end of the override in force."""
-        path = _path(engine_id, "override", "extend")
-        answer = await self._request("POST", path, body=request)
-        return self._read(OverrideAnswer, answer).override
-
-    async def release_override(self, engine_id: str, request: ReleaseRequest) -> Override | None:
-        """End the override in force; None is in force afterwards."""
-        answer = await self._request("DELETE", _path(engine_id, "override"), body=request)
-        return self._read(OverrideAnswer, answer).override
-
-    async def set_stance(self, engine_id: str, request: StanceRequest) -> PolicyConfig:
-        """Make automation active, shadow or paused for one engine."""
-        answer = await self._request("PUT", _path(engine_id, "stance"), body=request)
-        return self._read(PolicyConfig, answer)
 
     async def events(
         self,
@@ -294,12 +228,43 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
         query: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
     ) -> bytes:
+        return (await self._send(method, path, body, query, timeout_s)).content
+
+    async def _change(
+        self,
+        method: str,
+        path: str,
+        body: BaseModel,
+        *,
+        dry_run: bool = False,
+        wait_s: float | None = None,
+        if_match: str | None = None,
+    ) -> tuple[bytes, bool]:
+        query: dict[str, Any] = {"dry_run": "true"} if dry_run else {}
+        if wait_s is not None:
+            query |= {"wait": "confirmed", "timeout": wait_s}
+        timeout_s = self._timeout_s + (wait_s or 0.0)
+        headers = {} if if_match is None else {"If-Match": if_match}
+        response = await self._send(method, path, body, query, timeout_s, headers)
+        late = wait_s is not None and not dry_run and response.status_code == 202
+        return response.content, late
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: BaseModel | None,
+        query: Mapping[str, Any] | None,
+        timeout_s: float | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        kind = {} if body is None else {"Content-Type": "application/json"}
         try:
             response = await self._http.request(
                 method,
                 path,
                 content=None if body is None else body.model_dump_json(),
-                headers={} if body is None else {"Content-Type": "application/json"},
+                headers={**kind, **(headers or {})},
                 params=query,
                 timeout=self._timeout_s if timeout_s is None else timeout_s,
             )
@@ -307,7 +272,7 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
             raise self._unreachable(error) from error
         if response.status_code >= 300:
             self._raise_for(response)
-        return response.content
+        return response
 
     def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
         if isinstance(error, httpx.TimeoutException):
@@ -340,13 +305,13 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
             raise UnreachableError(problem.detail, problem)
         raise RefusedError(problem.detail, problem)
 
-    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
+    def _read(self, model: type[Model], content: bytes | str) -> Model:
         try:
             return model.model_validate_json(content, extra="ignore")
         except ValidationError as error:
             raise self._strange(error) from error
 
-    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
+    def _read_list(self, item: type[Item], content: bytes) -> list[Item]:
         try:
             return TypeAdapter(list[item]).validate_json(  # type: ignore[valid-type]
                 content, extra="ignore"
@@ -361,7 +326,3 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
             f"{self.url} answers what this version does not understand ({place}: {first['msg']}): "
             "is it a specdeck control plane, and is this client as new as it?"
         )
-
-
-def _path(engine_id: str, *more: str) -> str:
-    return "/".join(["/v1/engines", quote(engine_id, safe=""), *more])

@@ -5,15 +5,12 @@ Their records are loaded with the first call: a console that only watches starts
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pydantic import BaseModel
-
-from controlplane.messages import PolicyRequest
-from store.policies import PolicyConfig
+from controlplane.client_calls import Calls, engine_path
 
 if TYPE_CHECKING:
     from controlplane.bench_findings import Analysis
@@ -25,12 +22,9 @@ START_S = 40.0
 """Seconds a start may take: the engine is watched for traffic, and tried."""
 CANCEL_S = 20.0
 
-_Model = TypeVar("_Model", bound=BaseModel)
-_Item = TypeVar("_Item")
 
-
-class BenchmarkCalls:
-    """Start, watch, cancel and read benchmarks; set the policy they lead to."""
+class BenchmarkCalls(Calls):
+    """Start, watch, cancel and read benchmarks."""
 
     async def benchmarks(self, engine_id: str) -> list[BenchStatus]:
         """The engine's benchmarks with its present setup, newest first."""
@@ -99,34 +93,6 @@ class BenchmarkCalls:
                 if event in ("progress", "end"):
                     yield self._read(BenchStatus, data)
 
-    async def set_policy(self, engine_id: str, request: PolicyRequest) -> PolicyConfig:
-        """Make a new policy version."""
-        path = f"/v1/engines/{quote(engine_id, safe='')}/policy"
-        return self._read(PolicyConfig, await self._request("PUT", path, body=request))
-
-    # What the client itself provides.
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: BaseModel | None = None,
-        query: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-    ) -> bytes:
-        raise NotImplementedError
-
-    def _server_sent(self, path: str) -> AsyncGenerator[tuple[str, str], None]:
-        raise NotImplementedError
-
-    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
-        raise NotImplementedError
-
-    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
-        raise NotImplementedError
-
 
 def _path(engine_id: str, *more: str) -> str:
-    parts = [quote(part, safe="") for part in (engine_id, "benchmarks", *more)]
-    return "/".join(["/v1/engines", *parts])
+    return engine_path(engine_id, "benchmarks", *(quote(part, safe="") for part in more))

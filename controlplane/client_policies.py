@@ -1,20 +1,23 @@
-"""The calls of ``ControlPlaneClient`` for policy versions, stops of many engines, the audit."""
+"""The calls of ``ControlPlaneClient`` that change things: overrides, policies, stops, engines."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel
-
+from controlplane.client_calls import Calls, engine_path, not_confirmed
 from controlplane.messages import (
     AddEngineRequest,
     EngineStatus,
+    ExtendRequest,
     GroupPolicyRequest,
+    OverrideAnswer,
+    OverrideRequest,
     PolicyRequest,
+    ReleaseRequest,
     RemoveEngineRequest,
     RollbackRequest,
+    StanceRequest,
     StopAnswer,
     StopRequest,
     TakeoverAnswer,
@@ -22,72 +25,164 @@ from controlplane.messages import (
 )
 from store.audit_chain import AuditCheck
 from store.policies import PolicyConfig
-from store.records import AuditEntry
-
-_Model = TypeVar("_Model", bound=BaseModel)
-_Item = TypeVar("_Item")
+from store.records import AuditEntry, Override
 
 
-class PolicyCalls:
-    """The version in force, a step back, a stop of many engines."""
+class PolicyCalls(Calls):
+    """Overrides, the version in force, a step back, a stop of many engines, the audit.
+
+    ``dry_run`` checks a change and answers what would be.  ``wait_s`` waits up to so many seconds
+    until every observed rank does what was asked for, and raises ``NotConfirmedError`` if that
+    takes longer: the change is in force all the same.  ``if_match`` is the ETag of what a change
+    was made for.
+    """
+
+    async def override(self, engine_id: str) -> Override | None:
+        """The override in force."""
+        answer = await self._request("GET", engine_path(engine_id, "override"))
+        return self._read(OverrideAnswer, answer).override
+
+    async def set_override(
+        self,
+        engine_id: str,
+        request: OverrideRequest,
+        *,
+        wait_s: float | None = None,
+        if_match: str | None = None,
+        dry_run: bool = False,
+    ) -> Override | None:
+        """Set an override; it replaces one in force."""
+        path = engine_path(engine_id, "override")
+        answer, late = await self._change(
+            "PUT", path, request, wait_s=wait_s, if_match=if_match, dry_run=dry_run
+        )
+        read = self._read(OverrideAnswer, answer)
+        if late:
+            state = "in force" if read.override is not None else "over already"
+            raise not_confirmed(engine_id, wait_s, f"the override is {state}")
+        return read.override
+
+    async def extend_override(
+        self,
+        engine_id: str,
+        request: ExtendRequest,
+        *,
+        if_match: str | None = None,
+        dry_run: bool = False,
+    ) -> Override | None:
+        """Add seconds to the end of the override in force."""
+        path = engine_path(engine_id, "override", "extend")
+        answer, _ = await self._change("POST", path, request, if_match=if_match, dry_run=dry_run)
+        return self._read(OverrideAnswer, answer).override
+
+    async def release_override(
+        self,
+        engine_id: str,
+        request: ReleaseRequest,
+        *,
+        wait_s: float | None = None,
+        if_match: str | None = None,
+        dry_run: bool = False,
+    ) -> Override | None:
+        """End the override in force; None is in force afterwards."""
+        path = engine_path(engine_id, "override")
+        answer, late = await self._change(
+            "DELETE", path, request, wait_s=wait_s, if_match=if_match, dry_run=dry_run
+        )
+        if late:
+            raise not_confirmed(engine_id, wait_s, "the override is released")
+        return self._read(OverrideAnswer, answer).override
 
     async def policy(self, engine_id: str) -> PolicyConfig:
         """The version in force."""
-        return self._read(PolicyConfig, await self._request("GET", _path(engine_id)))
+        path = engine_path(engine_id, "policy")
+        return self._read(PolicyConfig, await self._request("GET", path))
+
+    async def set_policy(
+        self,
+        engine_id: str,
+        request: PolicyRequest,
+        *,
+        wait_s: float | None = None,
+        dry_run: bool = False,
+    ) -> PolicyConfig:
+        """Run another policy from the next tick on."""
+        path = engine_path(engine_id, "policy")
+        return await self._version("PUT", path, engine_id, request, wait_s, dry_run=dry_run)
 
     async def try_policy(self, engine_id: str, request: PolicyRequest) -> PolicyConfig:
         """The version that ``set_policy`` would make; nothing changes."""
-        answer = await self._request(
-            "PUT", _path(engine_id), body=request, query={"dry_run": "true"}
-        )
-        return self._read(PolicyConfig, answer)
+        return await self.set_policy(engine_id, request, dry_run=True)
 
     async def roll_back(
-        self, engine_id: str, request: RollbackRequest, *, dry_run: bool = False
+        self,
+        engine_id: str,
+        request: RollbackRequest,
+        *,
+        wait_s: float | None = None,
+        dry_run: bool = False,
     ) -> PolicyConfig:
         """Make a version that is like an earlier one."""
-        answer = await self._request(
-            "POST",
-            f"{_path(engine_id)}/rollback",
-            body=request,
-            query={"dry_run": "true"} if dry_run else None,
-        )
-        return self._read(PolicyConfig, answer)
+        path = engine_path(engine_id, "policy", "rollback")
+        return await self._version("POST", path, engine_id, request, wait_s, dry_run=dry_run)
 
-    async def pause(self, request: StopRequest) -> list[StopAnswer]:
+    async def set_stance(
+        self,
+        engine_id: str,
+        request: StanceRequest,
+        *,
+        wait_s: float | None = None,
+        dry_run: bool = False,
+    ) -> PolicyConfig:
+        """Make automation active, shadow or paused for one engine."""
+        path = engine_path(engine_id, "stance")
+        return await self._version("PUT", path, engine_id, request, wait_s, dry_run=dry_run)
+
+    async def pause(self, request: StopRequest, *, dry_run: bool = False) -> list[StopAnswer]:
         """Let automation rest on many engines."""
-        return self._read_list(StopAnswer, await self._request("POST", "/v1/pause", body=request))
+        answer, _ = await self._change("POST", "/v1/pause", request, dry_run=dry_run)
+        return self._read_list(StopAnswer, answer)
 
-    async def resume(self, request: StopRequest) -> list[StopAnswer]:
+    async def resume(self, request: StopRequest, *, dry_run: bool = False) -> list[StopAnswer]:
         """Let it act again where ``pause`` stopped it."""
-        return self._read_list(StopAnswer, await self._request("POST", "/v1/resume", body=request))
+        answer, _ = await self._change("POST", "/v1/resume", request, dry_run=dry_run)
+        return self._read_list(StopAnswer, answer)
 
-    async def add_engine(self, request: AddEngineRequest) -> EngineStatus:
+    async def add_engine(self, request: AddEngineRequest, *, dry_run: bool = False) -> EngineStatus:
         """Look after one more engine."""
-        answer = await self._request("POST", "/v1/engines", body=request)
+        answer, _ = await self._change("POST", "/v1/engines", request, dry_run=dry_run)
         return self._read(EngineStatus, answer)
 
-    async def remove_engine(self, engine_id: str, request: RemoveEngineRequest) -> EngineStatus:
+    async def remove_engine(
+        self, engine_id: str, request: RemoveEngineRequest, *, dry_run: bool = False
+    ) -> EngineStatus:
         """Leave an engine alone that was added by request."""
-        path = f"/v1/engines/{quote(engine_id, safe='')}"
-        return self._read(EngineStatus, await self._request("DELETE", path, body=request))
+        path = engine_path(engine_id)
+        answer, _ = await self._change("DELETE", path, request, dry_run=dry_run)
+        return self._read(EngineStatus, answer)
 
     async def set_group_policy(
         self, group: str, request: GroupPolicyRequest, *, dry_run: bool = False
     ) -> list[StopAnswer]:
         """Run one policy on every engine of a group."""
-        answer = await self._request(
-            "PUT",
-            f"/v1/groups/{quote(group, safe='')}/policy",
-            body=request,
-            query={"dry_run": "true"} if dry_run else None,
-        )
+        path = f"/v1/groups/{quote(group, safe='')}/policy"
+        answer, _ = await self._change("PUT", path, request, dry_run=dry_run)
         return self._read_list(StopAnswer, answer)
 
-    async def take_over(self, engine_id: str, request: TakeoverRequest) -> TakeoverAnswer:
+    async def take_over(
+        self,
+        engine_id: str,
+        request: TakeoverRequest,
+        *,
+        wait_s: float | None = None,
+        dry_run: bool = False,
+    ) -> TakeoverAnswer:
         """Take the claim on an engine from another control plane."""
-        path = f"/v1/engines/{quote(engine_id, safe='')}/takeover"
-        return self._read(TakeoverAnswer, await self._request("POST", path, body=request))
+        path = engine_path(engine_id, "takeover")
+        answer, late = await self._change("POST", path, request, wait_s=wait_s, dry_run=dry_run)
+        if late:
+            raise not_confirmed(engine_id, wait_s, "the claim is asked for")
+        return self._read(TakeoverAnswer, answer)
 
     async def check_audit(self, expect: str = "") -> AuditCheck:
         """Whether the audit's hash chain is whole.
@@ -104,23 +199,19 @@ class PolicyCalls:
         query = {"limit": limit} | ({} if before_id is None else {"before_id": before_id})
         return self._read_list(AuditEntry, await self._request("GET", "/v1/audit", query=query))
 
-    async def _request(
+    async def _version(
         self,
         method: str,
         path: str,
+        engine_id: str,
+        request: Any,
+        wait_s: float | None,
         *,
-        body: BaseModel | None = None,
-        query: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-    ) -> bytes:
-        raise NotImplementedError
-
-    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
-        raise NotImplementedError
-
-    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
-        raise NotImplementedError
-
-
-def _path(engine_id: str) -> str:
-    return f"/v1/engines/{quote(engine_id, safe='')}/policy"
+        dry_run: bool,
+    ) -> PolicyConfig:
+        answer, late = await self._change(method, path, request, wait_s=wait_s, dry_run=dry_run)
+        made = self._read(PolicyConfig, answer)
+        if late:
+            state = f"policy version {made.version} is in force"
+            raise not_confirmed(engine_id, wait_s, state)
+        return made

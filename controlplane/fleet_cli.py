@@ -17,19 +17,23 @@ from controlplane.messages import (
     StopAnswer,
     TakeoverRequest,
 )
-from controlplane.policy_cli import DryRun, Reason, from_file
+from controlplane.policy_cli import from_file
 from controlplane.policy_text import version_line
 from controlplane.terminal import (
     DEGRADED,
     REFUSED,
     Author,
+    DryRun,
     Engine,
     Json,
+    Reason,
     TokenFile,
     Url,
-    as_usage,
+    Wait,
     ask_control_plane,
+    checked,
     login,
+    read_wait,
     run_app,
     say,
     show,
@@ -98,13 +102,14 @@ def add(
     poll_s: Annotated[float, typer.Option(help="Seconds between two polls.")] = 0.5,
     reason: Reason = "",
     author: Author = "",
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Look after one more engine, from now on and after each start of the control plane."""
-    try:
-        request = AddEngineRequest(
+    request = checked(
+        lambda: AddEngineRequest(
             url=engine_url,
             id=engine_id,
             name=name,
@@ -114,10 +119,12 @@ def add(
             author=author or login(),
             reason=reason,
         )
-    except ValueError as error:
-        raise as_usage(error) from error
-    made = ask_control_plane(url, token_file, lambda client: client.add_engine(request))
-    show(made.model_dump_json() if as_json else _line(made))
+    )
+    made = ask_control_plane(
+        url, token_file, lambda client: client.add_engine(request, dry_run=dry_run)
+    )
+    would = "would be " if dry_run else ""
+    show(made.model_dump_json() if as_json else f"{would}{_line(made)}")
 
 
 @app.command("remove")
@@ -125,16 +132,20 @@ def remove(
     engine: Engine,
     reason: Reason = "",
     author: Author = "",
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
+    as_json: Json = False,
 ) -> None:
     """Leave an engine alone that was added by request; what was recorded stays."""
-    try:
-        request = RemoveEngineRequest(author=author or login(), reason=reason)
-    except ValueError as error:
-        raise as_usage(error) from error
-    ask_control_plane(url, token_file, lambda client: client.remove_engine(engine, request))
-    show(f"{engine} is not looked after any more")
+    request = checked(lambda: RemoveEngineRequest(author=author or login(), reason=reason))
+    left = ask_control_plane(
+        url, token_file, lambda client: client.remove_engine(engine, request, dry_run=dry_run)
+    )
+    if as_json:
+        show(left.model_dump_json())
+    else:
+        show(f"{engine} {'would not be' if dry_run else 'is not'} looked after any more")
 
 
 @app.command("policy")
@@ -153,16 +164,15 @@ def policy(
     as_json: Json = False,
 ) -> None:
     """Run one policy on every engine of a group; exits with 4 if one of them cannot."""
-    try:
-        request = GroupPolicyRequest(
+    request = checked(
+        lambda: GroupPolicyRequest(
             policy=from_file(file),
             stance=stance,
             delegate=delegate,
             author=author or login(),
             reason=reason,
         )
-    except ValueError as error:
-        raise as_usage(error) from error
+    )
     answers: list[StopAnswer] = ask_control_plane(
         url, token_file, lambda client: client.set_group_policy(group, request, dry_run=dry_run)
     )
@@ -186,16 +196,27 @@ def takeover(
     ],
     reason: Annotated[str, typer.Option(help="Why; it is recorded.")],
     author: Author = "",
+    wait: Wait = None,
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
+    as_json: Json = False,
 ) -> None:
     """Take the claim on an engine from another control plane."""
-    try:
-        request = TakeoverRequest(holder=holder, author=author or login(), reason=reason)
-    except ValueError as error:
-        raise as_usage(error) from error
-    done = ask_control_plane(url, token_file, lambda client: client.take_over(engine, request))
-    show(f"{engine}: the claim of {done.from_holder} is taken over by {done.holder}")
+    request = checked(
+        lambda: TakeoverRequest(holder=holder, author=author or login(), reason=reason)
+    )
+    wait_s = read_wait(wait)
+    done = ask_control_plane(
+        url,
+        token_file,
+        lambda client: client.take_over(engine, request, wait_s=wait_s, dry_run=dry_run),
+    )
+    if as_json:
+        show(done.model_dump_json())
+    else:
+        would = "would be" if dry_run else "is"
+        show(f"{engine}: the claim of {done.from_holder} {would} taken over by {done.holder}")
 
 
 def _line(status: EngineStatus) -> str:

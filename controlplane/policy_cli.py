@@ -34,14 +34,19 @@ from controlplane.terminal import (
     REFUSED,
     USAGE,
     Author,
+    DryRun,
     Engine,
     Json,
+    Reason,
     TokenFile,
     Url,
+    Wait,
     as_usage,
     ask_control_plane,
+    checked,
     login,
     read_seconds,
+    read_wait,
     run_app,
     say,
     show,
@@ -58,8 +63,6 @@ pause_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 resume_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 pin_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-Reason = Annotated[str, typer.Option(help="Why; it is recorded.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show it; change nothing.")]
 IfVersion = Annotated[
     int | None, typer.Option(help="Refuse if another version is in force meanwhile.")
 ]
@@ -137,6 +140,7 @@ def set_policy(
     reason: Reason = "",
     author: Author = "",
     if_version: IfVersion = None,
+    wait: Wait = None,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
@@ -146,7 +150,7 @@ def set_policy(
     if not change and not window and all(one is None for one in (kind, file, stance, delegate)):
         say("nothing to set: give KEY=VALUE, --kind, --file, --stance or --delegate")
         raise typer.Exit(USAGE)
-    windows = _windows(window)
+    windows, wait_s = _windows(window), read_wait(wait)
     whole = None if file is None else from_file(file)
 
     async def ask(client: ControlPlaneClient) -> tuple[PolicyConfig, PolicyConfig]:
@@ -160,8 +164,8 @@ def set_policy(
             reason=reason,
             if_version=present.version if if_version is None else if_version,
         )
-        act = client.try_policy if dry_run else client.set_policy
-        return present, await act(engine, request)
+        made = await client.set_policy(engine, request, wait_s=wait_s, dry_run=dry_run)
+        return present, made
 
     try:
         before, after = ask_control_plane(url, token_file, ask)
@@ -178,20 +182,23 @@ def roll_back(
     ] = None,
     reason: Reason = "",
     author: Author = "",
+    wait: Wait = None,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Go back one policy, or to the version named; the stance stays."""
-    try:
-        request = RollbackRequest(version=version, author=author or login(), reason=reason)
-    except ValueError as error:
-        raise as_usage(error) from error
+    request = checked(
+        lambda: RollbackRequest(version=version, author=author or login(), reason=reason)
+    )
+
+    wait_s = read_wait(wait)
 
     async def ask(client: ControlPlaneClient) -> tuple[PolicyConfig, PolicyConfig]:
         present = await client.policy(engine)
-        return present, await client.roll_back(engine, request, dry_run=dry_run)
+        made = await client.roll_back(engine, request, wait_s=wait_s, dry_run=dry_run)
+        return present, made
 
     before, after = ask_control_plane(url, token_file, ask)
     _made(before, after, dry_run=dry_run, as_json=as_json)
@@ -245,13 +252,17 @@ def pause(
     group: Group = None,
     reason: Reason = "",
     author: Author = "",
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Let automation rest; engines go on as their leases say, and overrides stay in force."""
     request = _stop(engines, every, group, reason, author)
-    _stopped(ask_control_plane(url, token_file, lambda client: client.pause(request)), as_json)
+    _stopped(
+        ask_control_plane(url, token_file, lambda client: client.pause(request, dry_run=dry_run)),
+        as_json,
+    )
 
 
 @resume_app.command()
@@ -261,13 +272,17 @@ def resume(
     group: Group = None,
     reason: Reason = "",
     author: Author = "",
+    dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Give engines the stance back that they had before ``specdeck pause``."""
     request = _stop(engines, every, group, reason, author)
-    _stopped(ask_control_plane(url, token_file, lambda client: client.resume(request)), as_json)
+    _stopped(
+        ask_control_plane(url, token_file, lambda client: client.resume(request, dry_run=dry_run)),
+        as_json,
+    )
 
 
 def _stop(
@@ -276,12 +291,11 @@ def _stop(
     if every == bool(engines) and group is None:
         say("give ids of engines, or --all for every one")
         raise typer.Exit(USAGE)
-    try:
-        return StopRequest(
+    return checked(
+        lambda: StopRequest(
             engines=tuple(engines or ()), group=group, author=author or login(), reason=reason
         )
-    except ValueError as error:
-        raise as_usage(error) from error
+    )
 
 
 def _stopped(answers: list[StopAnswer], as_json: bool) -> None:
@@ -312,14 +326,15 @@ def pin(
     author: Author = "",
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
+    as_json: Json = False,
 ) -> None:
     """Hold one tier, confirmed by every rank, while a command runs; then let go.
 
     Without a command it holds until its time is up.  The exit code is the command's.
     """
     who = author or login()
-    try:
-        request = OverrideRequest(
+    request = checked(
+        lambda: OverrideRequest(
             mode=Mode.OFF if tier == OFF else Mode.ON,
             tier=None if tier == OFF else tier,
             length_s=read_seconds(length, "--for"),
@@ -327,13 +342,15 @@ def pin(
             reason=reason,
             guards=guards,
         )
-    except ValueError as error:
-        raise as_usage(error) from error
+    )
     wait_s = read_seconds(wait, "--wait")
     held = ask_control_plane(
         url, token_file, lambda client: client.set_override(engine, request, wait_s=wait_s)
     )
     say(f"{engine} holds {tier}, confirmed by every observed rank")
+    if as_json:
+        shown = None if held is None else held.model_dump(mode="json")
+        show(json.dumps({"override": shown}))
     if not command:
         return
     try:

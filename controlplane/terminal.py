@@ -45,6 +45,11 @@ TokenFile = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and show it; change nothing.")]
+Reason = Annotated[str, typer.Option(help="Why; it is recorded.")]
+Wait = Annotated[
+    str | None, typer.Option(help="Wait so long until every observed rank does what is asked for.")
+]
 Engine = Annotated[str, typer.Argument(help="The engine's id; specdeck status lists them.")]
 Author = Annotated[str, typer.Option(help="Who asks.", show_default="the user's login name")]
 
@@ -110,6 +115,11 @@ def read_token(file: Path | None) -> str | None:
         raise typer.Exit(USAGE) from error
 
 
+def read_wait(text: str | None) -> float | None:
+    """The seconds of ``--wait``; None without it."""
+    return None if text is None else read_seconds(text, "--wait")
+
+
 def read_seconds(text: str, option: str) -> float:
     """An option's length of time."""
     try:
@@ -130,6 +140,14 @@ def as_usage(error: ValueError) -> typer.Exit:
             message = str(detail["msg"]).removeprefix("Value error, ")
             say(f"{place}: {message}" if place else message)
     return typer.Exit(USAGE)
+
+
+def checked(build: Callable[[], T]) -> T:
+    """What ``build`` makes; what is wrong with its values becomes a usage error."""
+    try:
+        return build()
+    except ValueError as error:
+        raise as_usage(error) from error
 
 
 def login() -> str:
