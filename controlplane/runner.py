@@ -227,6 +227,8 @@ class Runner:
         if command is not None:
             self._look_soon = tick.pending is not None or not renews(command, self._taken)
             self._send(command)
+        if not stored.id:
+            self._publish(stored)
         if self._around.webhooks is not None:
             self._around.webhooks.told(stored)
         self._tick = stored
