@@ -21,6 +21,7 @@ import httpx
 
 from controlplane.api import create_app
 from controlplane.client import ControlPlaneClient
+from controlplane.clock import SystemClock
 from controlplane.security import Tokens
 from controlplane.server import Server, bind, make_server
 from controlplane.service import Service
@@ -131,11 +132,13 @@ def settings_of(tmp_path: Path, url: str, **more: Any) -> Settings:
 
 
 @asynccontextmanager
-async def control_plane(settings: Settings) -> AsyncIterator[Running]:
+async def control_plane(
+    settings: Settings, clock: SystemClock | None = None
+) -> AsyncIterator[Running]:
     """Serve on a real socket in this event loop."""
     sock = bind(settings.listen.host, settings.listen.port)
     store = await asyncio.to_thread(Store.open, settings.database_location)
-    service = Service(settings, store)
+    service = Service(settings, store, clock=clock)
     app = create_app(service, settings, Tokens.read(settings.tokens))
     started = asyncio.Event()
     server = make_server(app, service.hub, on_ready=started.set)
