@@ -58,7 +58,7 @@ def list_entries(
         found: list[AuditEntry] = []
         before: int | None = None
         while len(found) < limit:
-            page = await client.audit_page(PAGE, before)
+            page = await client.audit(PAGE, before)
             found += [one for one in page if wanted(one)]
             if len(page) < PAGE:
                 break

@@ -116,25 +116,27 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
         answer = await self._request("GET", engine_path(engine_id, "ticks"), query=query)
         return self._read_list(Tick, answer)
 
-    async def decisions(self, engine_id: str, limit: int = 100) -> list[Decision]:
-        """The newest decisions, newest first."""
-        answer = await self._request(
-            "GET", engine_path(engine_id, "decisions"), query={"limit": limit}
-        )
-        return self._read_list(Decision, answer)
+    async def decisions(
+        self, engine_id: str, limit: int = 100, before_id: int | None = None
+    ) -> list[Decision]:
+        """The newest decisions, newest first; older than ``before_id`` to page."""
+        path = engine_path(engine_id, "decisions")
+        return self._read_list(Decision, await self._page(path, limit, before_id))
 
-    async def switches(self, engine_id: str, limit: int = 100) -> list[EngineSwitch]:
-        """The newest changes the engine made, newest first."""
-        answer = await self._request(
-            "GET", engine_path(engine_id, "switches"), query={"limit": limit}
-        )
-        return self._read_list(EngineSwitch, answer)
+    async def switches(
+        self, engine_id: str, limit: int = 100, before_id: int | None = None
+    ) -> list[EngineSwitch]:
+        """The newest changes the engine made, newest first; older than ``before_id`` to page."""
+        path = engine_path(engine_id, "switches")
+        return self._read_list(EngineSwitch, await self._page(path, limit, before_id))
 
-    async def audit(self, limit: int = 100) -> list[AuditEntry]:
-        """The newest audit rows, newest first."""
-        return self._read_list(
-            AuditEntry, await self._request("GET", "/v1/audit", query={"limit": limit})
-        )
+    async def audit(self, limit: int = 100, before_id: int | None = None) -> list[AuditEntry]:
+        """Audit rows, newest first; older than ``before_id`` to page."""
+        return self._read_list(AuditEntry, await self._page("/v1/audit", limit, before_id))
+
+    async def _page(self, path: str, limit: int, before_id: int | None) -> bytes:
+        query = {"limit": limit} | ({} if before_id is None else {"before_id": before_id})
+        return await self._request("GET", path, query=query)
 
     async def events(
         self,

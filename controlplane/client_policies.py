@@ -25,7 +25,7 @@ from controlplane.messages import (
 )
 from store.audit_chain import AuditCheck
 from store.policies import PolicyConfig
-from store.records import AuditEntry, Override
+from store.records import Override
 
 
 class PolicyCalls(Calls):
@@ -193,11 +193,6 @@ class PolicyCalls(Calls):
         query = {"expect": expect} if expect else None
         answer = await self._request("GET", "/v1/audit/check", query=query, timeout_s=60.0)
         return self._read(AuditCheck, answer)
-
-    async def audit_page(self, limit: int, before_id: int | None = None) -> list[AuditEntry]:
-        """Audit rows, newest first; older than ``before_id`` to page."""
-        query = {"limit": limit} | ({} if before_id is None else {"before_id": before_id})
-        return self._read_list(AuditEntry, await self._request("GET", "/v1/audit", query=query))
 
     async def _version(
         self,

@@ -9,13 +9,12 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from controlplane.messages import (
     EngineStatus,
 )
+from controlplane.paging import BeforeId, Limit, RowId, ThePages
 from controlplane.problems import declared
 from controlplane.security import Caller, operator, reader
 from controlplane.service import Service
 from store.audit_chain import AuditCheck
 from store.records import AuditEntry, Decision, EngineSwitch, Tick
-
-ROW_ID_MAX = 2**63 - 1
 
 router = APIRouter(
     prefix="/v1",
@@ -33,8 +32,6 @@ def service_of(request: Request) -> Service:
 Operator = Annotated[Caller, Depends(operator)]
 TheService = Annotated[Service, Depends(service_of)]
 EngineId = Annotated[str, Path(min_length=1, max_length=64, description="The engine's id.")]
-Limit = Annotated[int, Query(ge=1, le=10_000, description="Most rows to answer.")]
-RowId = Annotated[int | None, Query(ge=0, le=ROW_ID_MAX)]
 
 
 @router.get("/engines", tags=["engines"])
@@ -53,38 +50,62 @@ async def show_engine(engine_id: EngineId, service: TheService) -> EngineStatus:
 def list_ticks(
     engine_id: EngineId,
     service: TheService,
+    pages: ThePages,
     limit: Limit = 500,
     after_id: RowId = None,
+    before_id: BeforeId = None,
 ) -> list[Tick]:
     """Ticks, oldest first: the newest ones, or those that follow row `after_id`."""
     service.runner(engine_id)
-    return service.store.ticks(engine_id, after_id=after_id, limit=limit)
+    page = service.store.ticks(engine_id, after_id=after_id, before_id=before_id, limit=limit)
+    if page and after_id is not None:
+        pages.link(page, limit, after_id=page[-1].id)
+    elif page:
+        pages.link(page, limit, before_id=page[0].id)
+    return page
 
 
 @router.get("/engines/{engine_id}/decisions", tags=["engines"], responses=declared(404))
 def list_decisions(
-    engine_id: EngineId, service: TheService, limit: Limit = 100, before_id: RowId = None
+    engine_id: EngineId,
+    service: TheService,
+    pages: ThePages,
+    limit: Limit = 100,
+    before_id: BeforeId = None,
 ) -> list[Decision]:
     """Decisions with their clauses and what became of them, newest first."""
     service.runner(engine_id)
-    return service.store.decisions(engine_id, before_id=before_id, limit=limit)
+    page = service.store.decisions(engine_id, before_id=before_id, limit=limit)
+    if page:
+        pages.link(page, limit, before_id=page[-1].id)
+    return page
 
 
 @router.get("/engines/{engine_id}/switches", tags=["engines"], responses=declared(404))
 def list_switches(
-    engine_id: EngineId, service: TheService, limit: Limit = 100
+    engine_id: EngineId,
+    service: TheService,
+    pages: ThePages,
+    limit: Limit = 100,
+    before_id: BeforeId = None,
 ) -> list[EngineSwitch]:
     """Changes of tier from the engine's own journal, newest first."""
     service.runner(engine_id)
-    return service.store.switches(engine_id, limit=limit)
+    page = service.store.switches(engine_id, before_id=before_id, limit=limit)
+    if page:
+        pages.link(page, limit, before_id=page[-1].id)
+    return page
 
 
 @router.get("/audit", tags=["audit"])
 def list_audit(
-    service: TheService, limit: Limit = 100, before_id: RowId = None
+    service: TheService, pages: ThePages, limit: Limit = 100, before_id: BeforeId = None
 ) -> list[AuditEntry]:
     """Who changed what, newest first."""
-    return service.store.audit(before_id=before_id, limit=limit)
+    page = service.store.audit(before_id=before_id, limit=limit)
+    if page:
+        pages.link(page, limit, before_id=page[-1].id)
+    return page
 
 
 @router.get("/audit/check", tags=["audit"])

@@ -12,8 +12,9 @@ from fastapi.sse import EventSourceResponse, format_sse_event
 
 from controlplane.errors import ProblemError
 from controlplane.hub import HubFullError, Subscription
+from controlplane.paging import ROW_ID_MAX, RowId
 from controlplane.problems import declared
-from controlplane.routes_engines import ROW_ID_MAX, RowId, TheService
+from controlplane.routes_engines import TheService
 from controlplane.security import reader
 from controlplane.service import Service
 

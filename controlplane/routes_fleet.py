@@ -8,8 +8,9 @@ from fastapi import APIRouter, Depends, Query
 
 from controlplane.fleet import fleet_row
 from controlplane.messages import Costs, Fleet, SourceStatus
+from controlplane.paging import ROW_ID_MAX
 from controlplane.problems import declared
-from controlplane.routes_engines import ROW_ID_MAX, EngineId, TheService
+from controlplane.routes_engines import EngineId, TheService
 from controlplane.security import reader
 from controlplane.setup_key import setup_key
 from store.records import Tick

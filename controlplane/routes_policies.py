@@ -27,6 +27,7 @@ from controlplane.messages import (
     TakeoverAnswer,
     TakeoverRequest,
 )
+from controlplane.paging import ROW_ID_MAX, Limit, ThePages
 from controlplane.problems import declared
 from controlplane.routes_engines import EngineId, Operator, TheService
 from controlplane.routes_overrides import TheChange, TheWait
@@ -48,15 +49,19 @@ router = APIRouter(
 def list_policies(
     engine_id: EngineId,
     service: TheService,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
-    before_version: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+    pages: ThePages,
+    limit: Limit = 1_000,
+    before_version: Annotated[int | None, Query(ge=1, le=ROW_ID_MAX)] = None,
 ) -> list[PolicyConfig]:
     """Every policy version with its author, newest first; older than `before_version` to page."""
     service.runner(engine_id)
     found = service.store.policies(engine_id)
     if before_version is not None:
         found = [one for one in found if one.version < before_version]
-    return found[:limit]
+    page = found[:limit]
+    if page:
+        pages.link(page, limit, before_version=page[-1].version)
+    return page
 
 
 @router.get("/engines/{engine_id}/policy", responses=declared(409))

@@ -12,8 +12,9 @@ from fastapi.responses import FileResponse
 from starlette.background import BackgroundTask
 
 from controlplane.errors import ProblemError
+from controlplane.paging import ROW_ID_MAX, BeforeId, Limit, ThePages
 from controlplane.problems import declared
-from controlplane.routes_engines import ROW_ID_MAX, EngineId, Operator, TheService
+from controlplane.routes_engines import EngineId, Operator, TheService
 from controlplane.security import reader
 from controlplane.service import Service
 from controlplane.sessions_messages import (
@@ -41,9 +42,14 @@ router = APIRouter(
 
 
 @router.get("/sessions")
-def list_sessions(service: TheService) -> list[SessionInfo]:
+def list_sessions(
+    service: TheService, pages: ThePages, limit: Limit = 1_000, before_id: BeforeId = None
+) -> list[SessionInfo]:
     """Named sessions, newest first."""
-    return [info(one) for one in service.store.sessions()]
+    page = service.store.sessions(before_id=before_id, limit=limit)
+    if page:
+        pages.link(page, limit, before_id=page[-1].id)
+    return [info(one) for one in page]
 
 
 @router.post("/sessions", responses=declared(404, 409, 413))
@@ -96,18 +102,20 @@ def show_session(session_id: SessionId, service: TheService) -> SessionInfo:
 def list_session_ticks(
     session_id: SessionId,
     service: TheService,
+    pages: ThePages,
     first_seq: Annotated[int, Query(ge=0, le=ROW_ID_MAX)] = 0,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 500,
+    limit: Limit = 500,
 ) -> list[Tick]:
     """Its ticks from an observation on, oldest first.  Their row ids are 0."""
     session = _session(service, session_id)
     first = max(first_seq, session.first_seq)
     last = ROW_ID_MAX if session.last_seq is None else session.last_seq
+    page = service.store.tick_texts(session.engine_id, first, last, limit)
+    if page:
+        pages.link(page, limit, first_seq=page[-1][0] + 1)
     return [
         tick_of(text, row_id=0, seq=seq, at_utc_ms=at_utc_ms, is_gap=is_gap)
-        for seq, at_utc_ms, is_gap, text in service.store.tick_texts(
-            session.engine_id, first, last, limit
-        )
+        for seq, at_utc_ms, is_gap, text in page
         if text
     ]
 
@@ -135,10 +143,19 @@ def session_file(session_id: SessionId, service: TheService, redact: bool = Fals
 
 
 @router.get("/engines/{engine_id}/markers", responses=declared(404))
-def list_markers(engine_id: EngineId, service: TheService) -> list[Marker]:
-    """Notes on an engine's time line, in order."""
+def list_markers(
+    engine_id: EngineId,
+    service: TheService,
+    pages: ThePages,
+    limit: Limit = 1_000,
+    before_id: BeforeId = None,
+) -> list[Marker]:
+    """Notes on an engine's time line, in order; the newest ones if there are more."""
     service.runner(engine_id)
-    return service.store.markers(engine_id)
+    page = service.store.markers(engine_id, before_id=before_id, limit=limit)
+    if page:
+        pages.link(page, limit, before_id=min(one.id for one in page))
+    return page
 
 
 @router.post("/engines/{engine_id}/markers", responses=declared(404, 413))

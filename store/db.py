@@ -260,11 +260,13 @@ class Store:
         with self._reading() as connection:
             return document_reads.decisions(connection, engine_id, before_id, limit)
 
-    def switches(self, engine_id: str, *, limit: int = 100) -> list[EngineSwitch]:
+    def switches(
+        self, engine_id: str, *, before_id: int | None = None, limit: int = 100
+    ) -> list[EngineSwitch]:
         """Engine switches, newest first."""
         _positive(limit)
         with self._reading() as connection:
-            return document_reads.switches(connection, engine_id, limit)
+            return document_reads.switches(connection, engine_id, before_id, limit)
 
     def overrides(
         self, engine_id: str | None = None, *, in_force_only: bool = False
@@ -307,15 +309,19 @@ class Store:
         with self._reading() as connection:
             return check(document_reads.audit_from_start(connection), expected)
 
-    def markers(self, engine_id: str) -> list[Marker]:
-        """An engine's markers, in the order of the observations they stand at."""
+    def markers(
+        self, engine_id: str, *, before_id: int | None = None, limit: int | None = None
+    ) -> list[Marker]:
+        """An engine's markers, or the newest of them, in the order of their observations."""
         with self._reading() as connection:
-            return document_reads.markers(connection, engine_id)
+            return document_reads.markers(connection, engine_id, before_id, limit)
 
-    def sessions(self) -> list[SessionRecord]:
+    def sessions(
+        self, *, before_id: int | None = None, limit: int | None = None
+    ) -> list[SessionRecord]:
         """Sessions, newest first."""
         with self._reading() as connection:
-            return document_reads.sessions(connection)
+            return document_reads.sessions(connection, before_id, limit)
 
     def benchmark_points(self, setup_key: str) -> list[BenchmarkPoint]:
         """The measured points of a setup key, in the order they were stored."""

@@ -76,14 +76,14 @@ def decisions(
     return [_read(Decision, "decisions", key, key, body) for key, body in rows]
 
 
-def switches(connection: Connection, engine_id: str, limit: int) -> list[EngineSwitch]:
+def switches(
+    connection: Connection, engine_id: str, before_id: int | None, limit: int
+) -> list[EngineSwitch]:
     """Newest first."""
-    rows = connection.execute(
-        select(SwitchRow.id, SwitchRow.body)
-        .where(SwitchRow.engine_id == engine_id)
-        .order_by(col(SwitchRow.id).desc())
-        .limit(limit)
-    )
+    query = select(SwitchRow.id, SwitchRow.body).where(SwitchRow.engine_id == engine_id)
+    if before_id is not None:
+        query = query.where(col(SwitchRow.id) < before_id)
+    rows = connection.execute(query.order_by(col(SwitchRow.id).desc()).limit(limit))
     return [_read(EngineSwitch, "switches", key, key, body) for key, body in rows]
 
 
@@ -134,21 +134,26 @@ def audit_from_start(connection: Connection) -> Iterator[AuditEntry]:
         last = rows[-1].id
 
 
-def markers(connection: Connection, engine_id: str) -> list[Marker]:
-    """In the order of the observations they stand at."""
-    rows = connection.execute(
-        select(MarkerRow.id, MarkerRow.body)
-        .where(MarkerRow.engine_id == engine_id)
-        .order_by(col(MarkerRow.seq), col(MarkerRow.id))
-    )
-    return [_read(Marker, "markers", key, key, body) for key, body in rows]
+def markers(
+    connection: Connection, engine_id: str, before_id: int | None, limit: int | None
+) -> list[Marker]:
+    """The newest of them, in the order of the observations they stand at."""
+    query = select(MarkerRow.id, MarkerRow.body).where(MarkerRow.engine_id == engine_id)
+    if before_id is not None:
+        query = query.where(col(MarkerRow.id) < before_id)
+    rows = connection.execute(query.order_by(col(MarkerRow.id).desc()).limit(limit))
+    found = [_read(Marker, "markers", key, key, body) for key, body in rows]
+    return sorted(found, key=lambda one: (one.seq, one.id))
 
 
-def sessions(connection: Connection) -> list[SessionRecord]:
+def sessions(
+    connection: Connection, before_id: int | None, limit: int | None
+) -> list[SessionRecord]:
     """Newest first."""
-    rows = connection.execute(
-        select(SessionRow.id, SessionRow.body).order_by(col(SessionRow.id).desc())
-    )
+    query = select(SessionRow.id, SessionRow.body).order_by(col(SessionRow.id).desc())
+    if before_id is not None:
+        query = query.where(col(SessionRow.id) < before_id)
+    rows = connection.execute(query.limit(limit))
     return [_read(SessionRecord, "sessions", key, key, body) for key, body in rows]
 
 
