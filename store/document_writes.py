@@ -6,7 +6,9 @@ history stays: an update that would turn a stored record into another one is ref
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, insert, update
+from functools import cache
+
+from sqlalchemy import Connection, Insert, insert, update
 from sqlmodel import SQLModel, col, select
 
 from store.audit_chain import START, link
@@ -40,9 +42,15 @@ from store.tables import (
 Column = int | str | bytes | None
 
 
+@cache
+def _insert(table: type[SQLModel]) -> Insert:
+    """One statement per table: to make one takes as long as to execute it."""
+    return insert(table)
+
+
 def add_row(connection: Connection, table: type[SQLModel], **values: Column) -> int:
     """Insert one row; returns its id."""
-    key = connection.execute(insert(table), values).inserted_primary_key
+    key = connection.execute(_insert(table), values).inserted_primary_key
     assert key is not None  # one row was inserted
     return int(key[0])
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sqlalchemy import Connection
 
@@ -40,6 +41,9 @@ GROUP_LIMIT = 256
 SYNC_EVERY_S = 5.0
 """Ticks are forced to the disk at least this often, in seconds: what a power cut may cost."""
 
+SOFT = (Tick, RawScrape, ControlInput)
+"""Records that are acknowledged once committed, before they are on the disk."""
+
 _log = logging.getLogger("specdeck.store")
 
 
@@ -49,12 +53,10 @@ class _Write:
     keep: bool = False
     future: Future[list[Record]] = field(default_factory=Future)
 
-    @property
+    @cached_property
     def durable(self) -> bool:
         """Whether it must be on the disk before it is acknowledged."""
-        return not all(
-            isinstance(record, Tick | RawScrape | ControlInput) for record in self.records
-        )
+        return not all(isinstance(record, SOFT) for record in self.records)
 
 
 @dataclass
