@@ -64,6 +64,12 @@ def warnings_of(situation: Situation, decided: Decided) -> tuple[str, ...]:
     sample, found = situation.sample, []
     if sample.journal_hole:
         found.append("the engine's journal has a hole: some of its own switches are not known")
+    if sample.unseen_replicas:
+        many = "replica" if sample.unseen_replicas == 1 else "replicas"
+        found.append(
+            f"{sample.unseen_replicas} {many} cannot be seen: load, KV and rates are those of the "
+            "others"
+        )
     if sample.simulation_valid is False:
         lag = "" if sample.simulation_lag is None else f": {sample.simulation_lag * 100:.1f} % lag"
         found.append(f"simulated times are not valid in this run{lag}")

@@ -1,8 +1,9 @@
 """A patched engine's ``GET /speculation`` as facts and samples.  Pure.
 
-DP replicas are added up; the busiest one is what thresholds are compared with.  ``Seen`` remembers
-what an answer repeats, so that only new numbers count as a new sample and every journal entry is
-handed on once.
+DP replicas are added up; the busiest one is what thresholds are compared with.  A replica of which
+nothing can be seen adds nothing: its numbers are placeholders.  ``Seen`` remembers what an answer
+repeats, so that only new numbers count as a new sample, every journal entry is handed on once, and
+counters neither jump nor fall when a replica comes into sight or goes out of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,17 @@ from engine_patch.contract import JournalEntry, ReplicaState, SpeculationState
 from engine_patch.tier import OFF, TierName
 from store.observations import EngineFacts, KvNumbers, PluginStatus, RankTier, Sample, Source
 
+COUNTERS = (
+    "decode_tokens",
+    "decode_steps",
+    "verify_steps",
+    "prefill_tokens",
+    "retractions",
+    "graph_misses",
+    "finished",
+)
+Counts = Mapping[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -22,14 +34,17 @@ class Seen:
 
     Args:
         boot_id: the start it belongs to; None before the first answer.
-        samples, verify_steps: by DP rank.
+        samples: by DP rank.
+        counts: counters by DP rank; a replica that is out of sight keeps its last ones.
+        bases: where the counters of a replica began that came into sight after others.
         journal: number of the newest entry handed on, by DP rank.
         every_rank: ``journal`` names every replica; False until this process had an answer.
     """
 
     boot_id: str | None = None
     samples: Mapping[int, int] = field(default_factory=dict)
-    verify_steps: Mapping[int, int] = field(default_factory=dict)
+    counts: Mapping[int, Counts] = field(default_factory=dict)
+    bases: Mapping[int, Counts] = field(default_factory=dict)
     journal: Mapping[int, int] = field(default_factory=dict)
     every_rank: bool = False
 
@@ -40,7 +55,12 @@ class Seen:
 
 
 def facts_of(state: SpeculationState) -> EngineFacts:
-    """What rarely changes about the engine."""
+    """What rarely changes about the engine.
+
+    A server without speculation says that it was launched with ``off``; it was launched with no
+    tier at all.
+    """
+    plain = state.identity.algorithm is None and state.launch_tier == OFF
     off = next((tier for tier in state.tiers if tier.name == OFF), None)
     return EngineFacts(
         boot_id=state.boot_id,
@@ -50,7 +70,7 @@ def facts_of(state: SpeculationState) -> EngineFacts:
         identity=state.identity,
         capabilities=state.capabilities,
         tiers=state.tiers,
-        launch_tier=state.launch_tier,
+        launch_tier=None if plain else state.launch_tier,
         off_kind=off.off_kind if off is not None else None,
         simulated=state.simulation is not None,
         simulation_table=state.simulation.table if state.simulation is not None else None,
@@ -69,8 +89,9 @@ def observe(seen: Seen, state: SpeculationState, stamp: Stamp) -> tuple[Seen, Sa
         seen = Seen(boot_id=state.boot_id)
     if not asked_whole:
         state = state.model_copy(update={"journal": ()})
-    replicas = state.replicas
-    switches, journal, hole = _journal(seen, state)
+    replicas = tuple(replica for replica in state.replicas if _in_sight(replica))
+    switches, journal, hole = _journal(seen, state, replicas)
+    counts, bases = _counters(seen, replicas)
     length, tier, requests = _accept(seen, replicas)
     applied = tuple(
         RankTier(
@@ -80,12 +101,21 @@ def observe(seen: Seen, state: SpeculationState, stamp: Stamp) -> tuple[Seen, Sa
             epoch=rank.applied_epoch,
             generation=rank.applied_generation,
         )
-        for replica in replicas
+        for replica in state.replicas
         for rank in replica.ranks
     )
+    real = state.simulation is None
+    not_counted = {name for replica in replicas for name in replica.not_counted}
 
     def total(of: Callable[[ReplicaState], int]) -> int | None:
         return sum(of(replica) for replica in replicas) if replicas else None
+
+    def counted(name: str) -> int | None:
+        if not counts or name in not_counted:
+            return None
+        told = sum(of[name] - bases.get(dp_rank, {}).get(name, 0) for dp_rank, of in counts.items())
+        # Plugins that say nothing of it count no finished requests.
+        return None if name == "finished" and real and not told else told
 
     sample = Sample(
         engine_id=stamp.engine_id,
@@ -101,13 +131,13 @@ def observe(seen: Seen, state: SpeculationState, stamp: Stamp) -> tuple[Seen, Sa
         replica_concurrency=max((r.running for r in replicas), default=None),
         queued=total(lambda r: r.queued),
         prefilling=total(lambda r: r.prefilling),
-        decode_tokens=total(lambda r: r.decode_tokens),
-        decode_steps=total(lambda r: r.decode_steps),
-        verify_steps=total(lambda r: r.verify_steps),
-        prefill_tokens=total(lambda r: r.prefill_tokens),
-        retractions=total(lambda r: r.retractions),
-        graph_misses=total(lambda r: r.graph_misses),
-        finished=total(lambda r: r.finished),
+        decode_tokens=counted("decode_tokens"),
+        decode_steps=counted("decode_steps"),
+        verify_steps=counted("verify_steps"),
+        prefill_tokens=counted("prefill_tokens"),
+        retractions=counted("retractions"),
+        graph_misses=counted("graph_misses"),
+        finished=counted("finished"),
         accept_length=length,
         accept_tier=tier,
         accept_requests=requests,
@@ -132,11 +162,13 @@ def observe(seen: Seen, state: SpeculationState, stamp: Stamp) -> tuple[Seen, Sa
         journal_hole=hole,
         simulation_valid=state.simulation.valid if state.simulation is not None else None,
         simulation_lag=state.simulation.lag if state.simulation is not None else None,
+        unseen_replicas=len(state.replicas) - len(replicas),
     )
     now_seen = Seen(
         boot_id=state.boot_id,
         samples={r.dp_rank: r.sample for r in replicas},
-        verify_steps={r.dp_rank: r.verify_steps for r in replicas},
+        counts=counts,
+        bases=bases,
         journal=journal,
         every_rank=asked_whole,
     )
@@ -147,6 +179,24 @@ def agreed(applied: tuple[RankTier, ...]) -> TierName | None:
     """The one tier all observed ranks run; None if they differ or none is observed."""
     tiers = {rank.tier for rank in applied if rank.tier is not None}
     return tiers.pop() if len(tiers) == 1 else None
+
+
+def _in_sight(replica: ReplicaState) -> bool:
+    """Whether its numbers are numbers; earlier plugins say it by their ranks alone."""
+    return replica.observed and any(rank.observed for rank in replica.ranks)
+
+
+def _counters(
+    seen: Seen, replicas: tuple[ReplicaState, ...]
+) -> tuple[dict[int, Counts], dict[int, Counts]]:
+    """Counters of every replica seen since the engine's start, and where they began."""
+    counts, bases = dict(seen.counts), dict(seen.bases)
+    for replica in replicas:
+        now = {name: int(getattr(replica, name)) for name in COUNTERS}
+        if seen.counts and replica.dp_rank not in seen.counts:
+            bases[replica.dp_rank] = now
+        counts[replica.dp_rank] = now
+    return counts, bases
 
 
 def _fresh(seen: Seen, replicas: tuple[ReplicaState, ...]) -> bool:
@@ -176,7 +226,7 @@ def _accept(
         window = replica.accept
         if window is None or window.length is None or window.requests <= 0 or window.tier == OFF:
             continue
-        before = seen.verify_steps.get(replica.dp_rank)
+        before = seen.counts.get(replica.dp_rank, {}).get("verify_steps")
         if replica.running == 0 and (before is None or replica.verify_steps <= before):
             continue
         windows.append((window.length, window.tier, window.requests))
@@ -188,14 +238,16 @@ def _accept(
 
 
 def _journal(
-    seen: Seen, state: SpeculationState
+    seen: Seen, state: SpeculationState, replicas: tuple[ReplicaState, ...]
 ) -> tuple[tuple[JournalEntry, ...], dict[int, int], bool]:
     """New entries in the engine's order, newest numbers by replica, and whether some are missing.
 
     At first contact the numbering may start anywhere: what happened before is no hole.  Later a
     replica's next number must follow its last one.
     """
-    newest = {replica.dp_rank: seen.journal.get(replica.dp_rank, 0) for replica in state.replicas}
+    newest = dict(seen.journal) | {
+        one.dp_rank: seen.journal.get(one.dp_rank, 0) for one in replicas
+    }
     fresh: list[JournalEntry] = []
     hole = False
     for entry in state.journal:
@@ -206,9 +258,13 @@ def _journal(
         hole = hole or (known and entry.seq != last + 1)
         newest[entry.dp_rank] = entry.seq
         fresh.append(entry)
-    # With one replica the first kept number alone shows a hole, even if nothing newer is there.
-    last_known = min(seen.journal.values(), default=None)
-    if len(newest) == 1 and last_known is not None and state.journal_first > last_known + 1:
-        hole = True
-        newest = {rank: max(last, state.journal_first - 1) for rank, last in newest.items()}
+    # The first number that is kept shows a hole by itself, even if nothing newer is there.
+    for replica in replicas:
+        first, dp_rank = replica.journal_first, replica.dp_rank
+        if first is None and len(replicas) == 1:
+            first = state.journal_first
+        known_to = seen.journal.get(dp_rank)
+        if first is not None and known_to is not None and first > known_to + 1:
+            hole = True
+            newest[dp_rank] = max(newest[dp_rank], first - 1)
     return tuple(fresh), newest, hole

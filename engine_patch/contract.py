@@ -235,6 +235,11 @@ class ReplicaState(Wire):
         retractions: requests retracted for lack of KV slots.
         age_ms: age of these numbers when the answer was made.
         sample: number that rises with each new set of numbers; equal means not a new sample.
+        observed: False where no rank of it can be seen: every number here is then a placeholder,
+            0 only because protocol 1 has no word for "missing" in these fields.
+        not_counted: names of fields that this engine does not count; they read 0.
+        journal_first: smallest number of its journal that is still kept; None: see
+            ``SpeculationState.journal_first``.
     """
 
     dp_rank: int
@@ -255,6 +260,9 @@ class ReplicaState(Wire):
     cold_requests: int = 0
     age_ms: float = 0.0
     sample: int = 0
+    observed: bool = True
+    not_counted: tuple[str, ...] = ()
+    journal_first: int | None = None
 
 
 class JournalEntry(Wire):
@@ -304,7 +312,9 @@ class SpeculationState(Wire):
         boot_id: changes with each start of the engine; epoch and generation start again at 0.
         desired_mode, desired_tier: what the command in force asks for.
         journal: entries with a number above the ``since`` query parameter, oldest first.
-        journal_first: smallest number still kept; a gap to the reader's last is a hole.
+        journal_first: smallest number that every replica still keeps; a gap to the reader's last is
+            a hole.  A replica's own is in ``ReplicaState.journal_first``.
+        launch_tier: ``off`` also on a server without speculation; ``identity.algorithm`` tells.
     """
 
     protocol: int

@@ -131,6 +131,8 @@ class Rank(Frozen):
     costs: tuple[StepCost, ...] = Field(default=(), repr=False)
 
 
+_NOT_COUNTED = ("finished",)
+"""Fields of the contract that no rank counts: requests end outside the scheduler's decode step."""
 _NOTHING = KvSlots(capacity=0, committed=0, evictable=0, reserve=0)
 
 
@@ -159,6 +161,7 @@ def _replica(dp_rank: int, ranks: Sequence[Rank | None]) -> ReplicaState:
             decode_tokens=0,
             decode_steps=0,
             verify_steps=0,
+            observed=False,
         )
     live = first.live
     return ReplicaState(
@@ -179,7 +182,14 @@ def _replica(dp_rank: int, ranks: Sequence[Rank | None]) -> ReplicaState:
         cold_requests=live.cold_requests,
         age_ms=round(first.age_ms, 3),
         sample=first.sample,
+        not_counted=_NOT_COUNTED,
+        journal_first=_journal_first(ranks[0]),
     )
+
+
+def _journal_first(first: Rank | None) -> int | None:
+    """Smallest kept number of the replica's journal, which its first rank writes."""
+    return None if first is None or first.live is None else first.live.journal_first
 
 
 def _rank_state(place: int, rank: Rank | None) -> RankState:

@@ -126,6 +126,7 @@ class Sample(Frozen):
         applied: tier of each rank.
         engine_tier: the one tier all observed ranks run; None if they differ or none is seen.
         lease_remaining_s: seconds until the engine's lease ends; None without a lease.
+        unseen_replicas: DP replicas of which nothing can be seen; they are in no number here.
     """
 
     kind: Literal["sample"] = "sample"
@@ -168,6 +169,7 @@ class Sample(Frozen):
     journal_hole: bool = False
     simulation_valid: bool | None = None
     simulation_lag: float | None = None
+    unseen_replicas: int = 0
 
 
 class Gap(Frozen):

@@ -320,3 +320,89 @@ def test_numbers_stored_before_a_restart_of_the_control_plane_show_a_hole() -> N
     assert samples(state(journal_first=5), seen=stored)[0].journal_hole
     other_start = samples(state(boot_id="boot-2", journal=(entry(6),)), seen=stored)
     assert not other_start[0].journal_hole
+
+
+# -- what cannot be seen, and what is not counted -------------------------------------------------
+
+
+def unseen(dp_rank: int, **changes: Any) -> ReplicaState:
+    """As a plugin tells of a replica on another host: placeholders."""
+    nothing = KvSlots(capacity=0, committed=0, evictable=0, reserve=0)
+    zeros = dict.fromkeys(("decode_tokens", "decode_steps", "verify_steps", "sample"), 0)
+    values: dict[str, Any] = {
+        "ranks": (RankState(tp_rank=0, observed=False),),
+        "running": 0,
+        "queued": 0,
+        "kv": nothing,
+        "accept": None,
+        "prefill_tokens": 0,
+        "retractions": 0,
+        "graph_misses": 0,
+    }
+    return replica(dp_rank, **{**values, **zeros, **changes})
+
+
+@pytest.mark.parametrize("told", [{"observed": False}, {}])
+def test_a_replica_that_cannot_be_seen_is_missing_and_not_idle(told: dict[str, bool]) -> None:
+    _, sample = patched.observe(Seen(), state(replicas=(replica(0), unseen(1, **told))), STAMP)
+    assert sample.unseen_replicas == 1
+    assert (sample.concurrency, sample.replica_concurrency, sample.decode_tokens) == (8, 8, 500)
+    assert sample.kv.capacity == 1000
+    assert [one.tier for one in sample.applied] == ["s3k1d4", None]
+
+
+def test_where_nothing_can_be_seen_there_are_no_numbers() -> None:
+    _, sample = patched.observe(Seen(), state(replicas=(unseen(0), unseen(1))), STAMP)
+    assert not sample.fresh
+    numbers = ("concurrency", "replica_concurrency", "queued", "prefilling", "decode_tokens")
+    counters = ("retractions", "verify_steps", "finished", "graph_misses")
+    for name in (*numbers, *counters):
+        assert getattr(sample, name) is None, name
+    assert sample.kv.used is None
+
+
+def test_counters_neither_jump_nor_fall_when_a_replica_comes_and_goes() -> None:
+    both = (replica(0, decode_tokens=100), replica(1, decode_tokens=9_000, retractions=40))
+    seen, first = patched.observe(Seen(), state(replicas=(both[0], unseen(1))), STAMP)
+    seen, second = patched.observe(seen, state(replicas=both), STAMP)
+    assert (first.decode_tokens, second.decode_tokens) == (100, 100)
+    assert (first.retractions, second.retractions) == (1, 1)
+    more = (both[0], replica(1, decode_tokens=9_050, retractions=41))
+    seen, third = patched.observe(seen, state(replicas=more), STAMP)
+    assert (third.decode_tokens, third.retractions) == (150, 2)
+    seen, fourth = patched.observe(seen, state(replicas=(both[0], unseen(1))), STAMP)
+    assert (fourth.decode_tokens, fourth.retractions) == (150, 2)
+    assert fourth.concurrency == 8
+
+
+def test_requests_that_nobody_counts_are_missing_and_not_none() -> None:
+    told = state(replicas=(replica(finished=0, not_counted=("finished",)),))
+    assert patched.observe(Seen(), told, STAMP)[1].finished is None
+    earlier = state(replicas=(replica(finished=0),))
+    assert patched.observe(Seen(), earlier, STAMP)[1].finished is None
+    counts = state(replicas=(replica(finished=3),))
+    assert patched.observe(Seen(), counts, STAMP)[1].finished == 3
+    simulated = Simulation(table="t", source="s", lag=0.0, valid=True)
+    embedded = state(replicas=(replica(finished=0),), simulation=simulated)
+    assert patched.observe(Seen(), embedded, STAMP)[1].finished == 0
+
+
+def test_each_replica_keeps_its_own_journal_and_a_hole_is_seen_in_it() -> None:
+    pair = (replica(0, journal_first=1), replica(1, journal_first=1))
+    entries = (entry(1, 0), entry(1, 1), entry(2, 1))
+    seen, _ = patched.observe(Seen(), state(replicas=pair, journal=entries), STAMP)
+    lost = (replica(0, journal_first=1), replica(1, journal_first=5))
+    seen, sample = patched.observe(seen, state(replicas=lost, journal_first=5), STAMP)
+    assert sample.journal_hole
+    assert seen.journal == {0: 1, 1: 4}
+    later = state(replicas=lost, journal_first=5, journal=(entry(5, 1),))
+    seen, sample = patched.observe(seen, later, STAMP)
+    assert not sample.journal_hole
+    assert len(sample.switches) == 1
+
+
+def test_a_server_without_speculation_was_launched_with_no_tier() -> None:
+    plain = state(launch_tier="off", identity=Identity(model="m", algorithm=None))
+    assert patched.facts_of(plain).launch_tier is None
+    speculating = state(launch_tier="off", identity=Identity(model="m", algorithm="EAGLE3"))
+    assert patched.facts_of(speculating).launch_tier == "off"

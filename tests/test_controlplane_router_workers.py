@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from controlplane.errors import SourceError
 from controlplane.router_workers import read_workers
 
+pytestmark = pytest.mark.constructed
+
 
 def worker(url: str, **more: Any) -> dict[str, Any]:
     """As ``GET /workers`` of the Model Gateway lists one (constructed)."""

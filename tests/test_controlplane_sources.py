@@ -216,6 +216,7 @@ async def test_what_cannot_be_taken_in_is_told_and_the_rest_is_followed(
         assert named(running) == {ENGINE, "e2"}
 
 
+@pytest.mark.constructed
 async def test_engines_follow_the_router(
     engine: EmbeddedEngine, second: EmbeddedEngine, router: Router, tmp_path: Path
 ) -> None:
@@ -258,6 +259,7 @@ async def test_engines_follow_the_router(
         assert kinds(running, found) == ["retired"]
 
 
+@pytest.mark.constructed
 async def test_a_router_that_forgets_a_worker_for_a_while_loses_none(
     engine: EmbeddedEngine, second: EmbeddedEngine, router: Router, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ class StateAnswer:
             retractions=books.retractions,
             switches=chooser.switches,
             cold_requests=engine.cold_requests,
+            journal_first=chooser.journal_first,
             age_ms=round(max(0.0, now - since), 3),
             sample=books.passes + self._idle_looks,
         )
