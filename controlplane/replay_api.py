@@ -23,11 +23,11 @@ from controlplane.problems import declared
 from controlplane.replay_desk import SESSION_ID, ReplayDesk
 from controlplane.replay_messages import Verification
 from controlplane.replay_player import FASTEST, SLOWEST
-from controlplane.replay_verify import verify
 from controlplane.sessions_messages import (
     ReplayRequest,
     ReplayState,
     SessionInfo,
+    StripAnswer,
     TrackAnswer,
     WhatIfRequest,
 )
@@ -224,6 +224,14 @@ def _session(app: FastAPI, desk: ReplayDesk) -> None:
             every=every, columns={name: desk.track[name][::every] for name in COLUMNS}
         )
 
+    @app.get("/v1/sessions/{session_id}/strip")
+    def strip(
+        session_id: SessionId, cells: Annotated[int, Query(ge=1, le=2000)] = 60
+    ) -> StripAnswer:
+        """The time line in so many cells, made from all ticks: for drawing it."""
+        check(session_id)
+        return desk.strip(cells)
+
     @app.get("/v1/sessions/{session_id}/events", response_class=StreamingResponse)
     async def events(
         session_id: SessionId,
@@ -240,13 +248,20 @@ def _session(app: FastAPI, desk: ReplayDesk) -> None:
     def verification(session_id: SessionId) -> Verification:
         """Run the recorded policy over the recorded observations and compare."""
         check(session_id)
-        return verify(desk.session)
+        return desk.verify()
 
     @app.post("/v1/sessions/{session_id}/what-if")
     def what_if(session_id: SessionId, body: WhatIfRequest) -> WhatIf:
         """Ask another policy about the recording; it is kept nowhere."""
         check(session_id)
         return desk.what_if(body)
+
+    @app.delete("/v1/sessions/{session_id}/what-if")
+    async def forget_what_if(session_id: SessionId) -> ReplayState:
+        """Take its marks off the time line."""
+        check(session_id)
+        desk.forget_what_if()
+        return desk.state()
 
 
 def _refusals(app: FastAPI) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from controlplane.errors import ProblemError
 from controlplane.hub import Event, Hub
 from controlplane.messages import EngineStatus
+from controlplane.replay_messages import Verification
 from controlplane.replay_player import Player, Tape
-from controlplane.sessions_messages import ReplayRequest, ReplayState, SessionInfo, WhatIfRequest
+from controlplane.replay_strip import strip
+from controlplane.replay_verify import verify
+from controlplane.sessions_messages import (
+    ReplayRequest,
+    ReplayState,
+    SessionInfo,
+    StripAnswer,
+    WhatIfRequest,
+)
 from controlplane.whatif_answer import Subject, answer, subject_of, with_policy
 from controlplane.whatif_messages import WhatIf
 from controlplane.whatif_policy import edited
@@ -50,6 +60,8 @@ class ReplayDesk:
         self._policies = {one.version: one for one in session.policies()}
         self._subject: Subject | None = None
         self._told: int | None = None
+        self._asked: WhatIf | None = None
+        self._unlike: tuple[int, ...] = ()
 
     @property
     def engine_id(self) -> str:
@@ -104,6 +116,8 @@ class ReplayDesk:
             player = player.sought(self.tape.place_at(request.at_utc_ms), now)
         elif request.place is not None:
             player = player.sought(request.place, now)
+        elif request.tape_s is not None:
+            player = player.sought_time(request.tape_s * 1000, now)
         elif request.step is not None:
             player = player.sought(player.place(now) + request.step, now)
         elif request.jump is not None:
@@ -172,12 +186,27 @@ class ReplayDesk:
             found = answer(subject, policy, request.load)
         except StoreError as error:
             raise ProblemError(422, "not_possible", str(error)) from error
-        self.tape = self.tape.with_differences(found.differences)
-        self.player = Player(
-            self.tape,
-            self.player.tape_ms,
-            self.player.since_ms,
-            self.player.speed,
-            self.player.playing,
-        )
+        self._asked = found
+        self._mark_differences()
         return found
+
+    def forget_what_if(self) -> None:
+        """Take its marks and its tiers off the time line."""
+        self._asked = None
+        self._mark_differences()
+
+    def verify(self) -> Verification:
+        """Run the recorded policy again; where it parts from the recording can be jumped to."""
+        found = verify(self.session)
+        self._unlike = tuple(one.seq for one in found.differences)
+        self._mark_differences()
+        return found
+
+    def strip(self, cells: int) -> StripAnswer:
+        """The time line in so many cells."""
+        return strip(self.track, self.tape, cells, self._asked)
+
+    def _mark_differences(self) -> None:
+        asked = () if self._asked is None else self._asked.differences
+        self.tape = self.tape.with_differences((*self._unlike, *asked))
+        self.player = replace(self.player, tape=self.tape)

@@ -24,6 +24,7 @@ class Mark(StrEnum):
 
     DECISION = "decision"
     DIFFERENCE = "difference"
+    """Where a what-if or a verification parts from the recording."""
     MARKER = "marker"
     ALARM = "alarm"
 
@@ -80,8 +81,8 @@ class Tape:
         return cls(seqs, tuple(times), tuple(track["at_utc_ms"]), marks)
 
     def with_differences(self, seqs: Sequence[int]) -> Self:
-        """The tape with the places at which a what-if parts from the recording."""
-        return replace(self, marks={**self.marks, Mark.DIFFERENCE: tuple(sorted(seqs))})
+        """The tape with the places at which a what-if or a verification parts from it."""
+        return replace(self, marks={**self.marks, Mark.DIFFERENCE: tuple(sorted(set(seqs)))})
 
     def place_of(self, seq: int) -> int:
         """The place of a sequence number, or of the last one before it."""
@@ -150,6 +151,11 @@ class Player:
         place = min(max(place, 0), max(len(self.tape.seqs) - 1, 0))
         at = float(self.tape.times_ms[place]) if self.tape.times_ms else 0.0
         # Several ticks may share a time; the position must name this one while it stands still.
+        return replace(self, tape_ms=at, since_ms=now_ms)
+
+    def sought_time(self, tape_ms: float, now_ms: float) -> Self:
+        """At a moment of recorded time, within its bounds."""
+        at = min(max(tape_ms, 0.0), float(self.tape.length_ms))
         return replace(self, tape_ms=at, since_ms=now_ms)
 
     def jumped(self, mark: Mark, now_ms: float, *, back: bool = False) -> Self | None:

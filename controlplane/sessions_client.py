@@ -16,6 +16,7 @@ from controlplane.sessions_messages import (
     SessionInfo,
     StartSession,
     StopSession,
+    StripAnswer,
     TrackAnswer,
     WhatIfRequest,
 )
@@ -75,6 +76,12 @@ class SessionCalls:
         answer = await self._request("GET", path, query={"every": every}, timeout_s=LONG_S)
         return self._read(TrackAnswer, answer)
 
+    async def session_strip(self, cells: int, session_id: int = 1) -> StripAnswer:
+        """The time line in so many cells."""
+        path = f"/v1/sessions/{session_id}/strip"
+        answer = await self._request("GET", path, query={"cells": cells}, timeout_s=LONG_S)
+        return self._read(StripAnswer, answer)
+
     async def add_marker(self, engine_id: str, request: MarkerRequest) -> Marker:
         """Note something on an engine's time line."""
         path = f"/v1/engines/{quote(engine_id, safe='')}/markers"
@@ -98,6 +105,11 @@ class SessionCalls:
         path = f"/v1/sessions/{session_id}/what-if"
         answer = await self._request("POST", path, body=request, timeout_s=LONG_S)
         return self._read(WhatIf, answer)
+
+    async def forget_what_if(self, session_id: int = 1) -> ReplayState:
+        """Take the last what-if off a replay's time line."""
+        path = f"/v1/sessions/{session_id}/what-if"
+        return self._read(ReplayState, await self._request("DELETE", path))
 
     # What the client itself provides.
 

@@ -89,6 +89,7 @@ class ReplayRequest(Frozen):
 
     Args:
         seq, at_utc_ms, place: go to this observation, wall time or index.
+        tape_s: go to this second of recorded time; a wall clock that was set back does not matter.
         jump: go to the next mark of this kind, or with ``back`` to the last one.
         step: go so many ticks on (negative: back).
     """
@@ -98,15 +99,16 @@ class ReplayRequest(Frozen):
     seq: int | None = Field(default=None, ge=0)
     at_utc_ms: int | None = Field(default=None, ge=0)
     place: int | None = Field(default=None, ge=0)
+    tape_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     step: int | None = None
     jump: Mark | None = None
     back: bool = False
 
     @model_validator(mode="after")
     def _one_way(self) -> ReplayRequest:
-        ways = (self.seq, self.at_utc_ms, self.place, self.step, self.jump)
+        ways = (self.seq, self.at_utc_ms, self.place, self.tape_s, self.step, self.jump)
         if sum(way is not None for way in ways) > 1:
-            raise ValueError("give one of seq, at_utc_ms, place, step and jump")
+            raise ValueError("give one of seq, at_utc_ms, place, tape_s, step and jump")
         return self
 
 
@@ -133,3 +135,25 @@ class TrackAnswer(Wire):
 
     every: int
     columns: dict[str, list[Any]]
+
+
+class StripAnswer(Wire):
+    """Answer of ``GET /v1/sessions/{id}/strip``: the time line in so many cells.
+
+    Args:
+        tiers: the newest tier seen in each cell, None where none was.
+        what_if: the same under the last policy asked about; empty before one was, None where a
+            poll failed or the answer does not list that many changes.
+        gaps: cells in which a poll failed.
+        marks: cells with something to jump to, by kind.
+        most: the greatest concurrency, decode rate and queue of the recording.
+    """
+
+    cells: int
+    tiers: tuple[str | None, ...]
+    what_if: tuple[str | None, ...] = ()
+    gaps: tuple[int, ...] = ()
+    marks: dict[Mark, tuple[int, ...]] = Field(default_factory=dict)
+    first_utc_ms: int
+    last_utc_ms: int
+    most: dict[str, float | None] = Field(default_factory=dict)
