@@ -31,6 +31,8 @@ class SceneView(Widget):
         self._scene: Scene | None = None
         self._lines: tuple[Line, ...] = ()
         self._styles_by_role: dict[Role, Style] = {}
+        self._base: Style | None = None
+        self._strips: dict[int, tuple[Line, int, Strip]] = {}
 
     @property
     def scene(self) -> Scene | None:
@@ -51,11 +53,15 @@ class SceneView(Widget):
         if self._scene is None or not self.size.width or not self.size.height or not self.display:
             return
         scene = self._scene
-        lines = tuple(safe(spans, scene.glyphs) for spans in self.draw(scene))
-        before, self._lines = self._lines, lines
-        for row in range(max(len(before), len(lines))):
-            if before[row : row + 1] != lines[row : row + 1]:
+        drawn = [safe(spans, scene.glyphs) for spans in self.draw(scene)]
+        before = self._lines
+        for row in range(max(len(before), len(drawn))):
+            if before[row : row + 1] == tuple(drawn[row : row + 1]):
+                # The same object, so that its strip is known by it.
+                drawn[row] = before[row]
+            else:
                 self.refresh_row(row)
+        self._lines = tuple(drawn)
 
     def refresh_row(self, row: int) -> None:
         """Paint one row again."""
@@ -71,9 +77,17 @@ class SceneView(Widget):
         """A theme or a style sheet changed."""
         super().notify_style_update()
         self._styles_by_role.clear()
+        self._strips.clear()
+        self._base = None
+
+    # Styles and strips are kept here because Textual forgets its own with every painted row.
+
+    def _base_style(self) -> Style:
+        if self._base is None:
+            self._base = self.rich_style
+        return self._base
 
     def _style(self, role: Role, base: Style) -> Style:
-        # Kept here because Textual forgets its own copies with every painted row.
         if role not in self._styles_by_role:
             self._styles_by_role[role] = base + self.get_component_rich_style(f"scene-view--{role}")
         return self._styles_by_role[role]
@@ -89,12 +103,14 @@ class SceneView(Widget):
     def render_line(self, y: int) -> Strip:
         """The strip of row ``y``."""
         spans = self._lines[y] if y < len(self._lines) else BLANK
-        base = self.rich_style
-        segments = [Segment(span.text, self._style(span.role, base)) for span in spans]
-        strip = Strip(segments, sum(cell_len(span.text) for span in spans))
-        strip = strip.adjust_cell_length(self.size.width, base)
+        columns = self.size.width
         selection = self.text_selection
-        if selection is not None and (selected := selection.get_span(y)) is not None:
+        selected = None if selection is None else selection.get_span(y)
+        kept = self._strips.get(y)
+        if selected is None and kept is not None and kept[0] is spans and kept[1] == columns:
+            return kept[2]
+        strip = self._strip(spans, columns)
+        if selected is not None:
             start, end = selected
             end = strip.cell_length if end == -1 else min(end, strip.cell_length)
             style = self.screen.get_component_rich_style("screen--selection")
@@ -104,5 +120,13 @@ class SceneView(Widget):
                 Strip([Segment(strip.crop(start, end).text, style)], end - start),
                 strip.crop(end),
             )
-            strip = Strip.join(parts)
-        return strip.apply_offsets(0, y)
+            return Strip.join(parts).apply_offsets(0, y)
+        strip = strip.apply_offsets(0, y)
+        self._strips[y] = (spans, columns, strip)
+        return strip
+
+    def _strip(self, spans: Line, columns: int) -> Strip:
+        base = self._base_style()
+        segments = [Segment(span.text, self._style(span.role, base)) for span in spans]
+        strip = Strip(segments, sum(cell_len(span.text) for span in spans))
+        return strip.adjust_cell_length(columns, base)
