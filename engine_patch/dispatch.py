@@ -51,6 +51,7 @@ _SUMMARIES = {
     "resume": "let automation act again after pause",
     "serve": "run the control plane",
     "status": "print what the control plane sees",
+    "store": "copy the database while it is written, check it, measure it",
     "web": "the console in a browser, behind a login",
     "what-if": "what would another policy have done?",
 }
