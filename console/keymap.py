@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 
 from textual.binding import Binding
@@ -25,7 +25,10 @@ def bindings() -> dict[str, Binding]:
 def scopes() -> dict[str, tuple[Binding, ...]]:
     """The bindings that are alive together, by screen."""
     from console.app import Console
+    from console.replay_app import ReplayConsole
+    from console.screens.replay import Replay
     from console.widgets.decision_log import DecisionLog
+    from console.widgets.replay_parts import ReplayLog
     from console.widgets.row_list import RowList
 
     lists: dict[str, type[DOMNode]] = {"live": DecisionLog, "tiers": Console, "kv": Console}
@@ -42,15 +45,28 @@ def scopes() -> dict[str, tuple[Binding, ...]]:
                 lists.get(entry.id, RowList),
             )
         )
-        found[entry.id] = tuple({one.id: one for part in parts for one in _own(part)}.values())
+        found[entry.id] = _together(*parts)
+    # Its own keys hide those of the application, where both have the same one.
+    found["replay"] = _together(ReplayConsole, Replay, ReplayLog)
     return found
 
 
-def _own(kind: type[DOMNode]) -> Iterator[Binding]:
+def _together(*parts: type[DOMNode]) -> tuple[Binding, ...]:
+    """The bindings of all parts, the last one of an id."""
+    return tuple({one.id: one for part in parts for one in _own(part)}.values())
+
+
+def _own(kind: type[DOMNode]) -> list[Binding]:
+    found: list[Binding] = []
     for base in reversed(kind.__mro__):
-        for binding in vars(base).get("BINDINGS", ()):
-            if isinstance(binding, Binding) and binding.id is not None:
-                yield binding
+        if not vars(base).get("_inherit_bindings", True):
+            found.clear()
+        found += [
+            binding
+            for binding in vars(base).get("BINDINGS", ())
+            if isinstance(binding, Binding) and binding.id is not None
+        ]
+    return found
 
 
 def check(keymap: Mapping[str, str]) -> None:

@@ -96,5 +96,13 @@ PLACES: tuple[Entry, ...] = (
         "console.screens.bench:Bench",
         pushed=True,
     ),
+    Entry(
+        "sessions",
+        "8",
+        "Sessions",
+        "Recorded sessions, to replay",
+        "console.screens.sessions:Sessions",
+        pushed=True,
+    ),
 )
 BY_ID = {entry.id: entry for entry in PLACES}

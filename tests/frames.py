@@ -18,7 +18,7 @@ from textual.app import App
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMES = ROOT / "docs" / "frames"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "console.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "console.md", ROOT / "docs" / "sessions.md")
 
 _FRAME = re.compile(r"(<!-- frame: ([\w-]+) -->\n).*?(<!-- /frame -->)", re.DOTALL)
 _KEYS = re.compile(r"(<!-- keys -->\n).*?(<!-- /keys -->)", re.DOTALL)
@@ -53,6 +53,7 @@ def filled(page: str, keys: str) -> str:
 def main() -> None:
     """Write every documented picture, and the pages that show them."""
     from tests.console_pictures import PICTURES, key_table, taken
+    from tests.console_replay_pictures import all_taken
 
     FRAMES.mkdir(parents=True, exist_ok=True)
     for old in FRAMES.glob("*.txt"):
@@ -60,6 +61,8 @@ def main() -> None:
     for picture in PICTURES:
         if picture.shows:
             (FRAMES / f"{picture.name}.txt").write_text(asyncio.run(taken(picture)), "utf-8")
+    for name, text in asyncio.run(all_taken()).items():
+        (FRAMES / f"{name}.txt").write_text(text, "utf-8")
     keys = asyncio.run(key_table())
     for page in PAGES:
         before = page.read_text("utf-8")

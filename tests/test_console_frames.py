@@ -6,6 +6,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from console.formatting import cells
+from tests import console_replay_pictures
 from tests.console_fleet_story import looked
 from tests.console_pictures import (
     BY_NAME,
@@ -81,4 +82,5 @@ async def test_the_pages_show_the_present_frames_and_keys() -> None:
 
 def test_every_documented_frame_belongs_to_a_picture() -> None:
     documented = {path.stem for path in FRAMES.glob("*.txt")}
-    assert documented == {picture.name for picture in PICTURES if picture.shows}
+    told = {picture.name for picture in PICTURES if picture.shows}
+    assert documented == told | set(console_replay_pictures.SHOWN)
