@@ -38,9 +38,11 @@ class FlowProcess:
     Use ``await FlowProcess.start(settings)``, then ``order``; always ``close`` at the end.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, prompts: str) -> None:
-        self.prompts = prompts
+    def __init__(self, process: asyncio.subprocess.Process, said: FlowHello) -> None:
+        self.prompts = said.prompts
         """What it sends, in words."""
+        self.mean_output = said.mean_output
+        """Output tokens per request on average."""
         self.reports: deque[FlowReport] = deque(maxlen=KEPT)
         self.cpu_most = 0.0
         self.late_ms_most = 0.0
@@ -84,7 +86,7 @@ class FlowProcess:
         except BaseException:
             await _end(process)
             raise
-        return cls(process, said.prompts)
+        return cls(process, said)
 
     async def order(self, load: Load | None) -> None:
         """Change the load; None ends it.

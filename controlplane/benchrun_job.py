@@ -14,7 +14,8 @@ from controlplane.benchrun_messages import BenchRequest, BenchState, BenchStatus
 from controlplane.benchrun_plan import make_plan
 from controlplane.benchrun_refine import chooser
 from controlplane.benchrun_stored import marker, point_record
-from controlplane.benchrun_sweep import StoppedError, Sweep
+from controlplane.benchrun_subject import StoppedError
+from controlplane.benchrun_sweep import Sweep
 from controlplane.benchrun_window import Load
 from controlplane.clock import SystemClock
 from controlplane.errors import ProblemError

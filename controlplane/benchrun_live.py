@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from controlplane.benchrun_flow import FlowProcess
-from controlplane.benchrun_sweep import StoppedError
+from controlplane.benchrun_subject import StoppedError
 from controlplane.clock import SystemClock
 from controlplane.errors import ProblemError
 from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest

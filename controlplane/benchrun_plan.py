@@ -34,24 +34,32 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The runs in order, and how long the steady window of each is, in seconds."""
+    """The runs in order.
+
+    Args:
+        window_s: length of each steady window, at least.
+        switch_s: what a change of tier takes.
+    """
 
     runs: tuple[Run, ...]
     window_s: float
+    switch_s: float = SWITCH_S
 
     @property
     def seconds(self) -> float:
         """About how long all of it takes."""
-        return cost_s(self.runs, self.window_s)
+        return cost_s(self.runs, self.window_s, None, self.switch_s)
 
 
-def cost_s(runs: Sequence[Run], window_s: float, load: Load | None = None) -> float:
+def cost_s(
+    runs: Sequence[Run], window_s: float, load: Load | None = None, switch_s: float = SWITCH_S
+) -> float:
     """About how long ``runs`` take from ``load`` on."""
     total = 0.0
     tier: str | None = None
     for run in runs:
         total += window_s
-        total += SWITCH_S if run.tier != tier else 0.0
+        total += switch_s if run.tier != tier else 0.0
         total += RAMP_S if run.load != load else 0.0
         tier, load = run.tier, run.load
     return total
@@ -63,6 +71,7 @@ def make_plan(
     repeats: int,
     budget_s: float,
     window_s: float | None = None,
+    switch_s: float = SWITCH_S,
 ) -> Plan:
     """The interleaved plan that fits the budget.
 
@@ -72,14 +81,16 @@ def make_plan(
     Args:
         repeats: passes over all tiers at each load.
         window_s: length of each window; None lets the budget choose.
+        switch_s: what a change of tier takes: more where each tier is a server of its own, whose
+            load begins anew.
     """
     for passes in range(max(repeats, 1), 0, -1):
         runs = tuple(interleaved(tiers, loads, passes))
         if window_s is not None:
-            return Plan(runs, window_s)
-        room = (FIRST_PASS * budget_s - cost_s(runs, 0.0)) / len(runs)
+            return Plan(runs, window_s, switch_s)
+        room = (FIRST_PASS * budget_s - cost_s(runs, 0.0, None, switch_s)) / len(runs)
         if room >= WINDOW_LEAST_S or passes == 1:
-            return Plan(runs, min(max(room, WINDOW_LEAST_S), WINDOW_MOST_S))
+            return Plan(runs, min(max(room, WINDOW_LEAST_S), WINDOW_MOST_S), switch_s)
     raise AssertionError("the last pass returns")
 
 

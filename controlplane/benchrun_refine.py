@@ -32,7 +32,9 @@ Chooser = Callable[[Sequence[BenchPoint], Sequence[Run], float], Further | None]
 learnt."""
 
 
-def chooser(tiers: Sequence[str], loads: Sequence[Load], window_s: float) -> Chooser:
+def chooser(
+    tiers: Sequence[str], loads: Sequence[Load], window_s: float, switch_s: float = SWITCH_S
+) -> Chooser:
     """A chooser over a plan; it may also pick loads between those of the plan.
 
     Without a base (``plain`` or ``off``), and with Poisson arrivals, whose concurrency is found and
@@ -42,7 +44,7 @@ def chooser(tiers: Sequence[str], loads: Sequence[Load], window_s: float) -> Cho
     others = [tier for tier in tiers if tier != base]
     closed = all(load.rate_s is None for load in loads)
     grid = finer(sorted(load.clients for load in loads)) if closed else ()
-    block_s = 4 * window_s + 3 * SWITCH_S + RAMP_S
+    block_s = 4 * window_s + 3 * switch_s + RAMP_S
 
     def choose(points: Sequence[BenchPoint], done: Sequence[Run], left_s: float) -> Further | None:
         if base is None or not others or not grid:

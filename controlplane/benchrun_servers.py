@@ -14,9 +14,10 @@ from contextlib import suppress
 from controlplane.bench_records import PLAIN, BenchFile, BenchPoint
 from controlplane.benchrun_flow import FlowProcess
 from controlplane.benchrun_messages import BenchRequest
-from controlplane.benchrun_plan import make_plan
+from controlplane.benchrun_plan import RAMP_S, SWITCH_S, make_plan
 from controlplane.benchrun_refine import chooser
-from controlplane.benchrun_sweep import Progress, StoppedError, Sweep
+from controlplane.benchrun_subject import Progress, StoppedError
+from controlplane.benchrun_sweep import Sweep
 from controlplane.benchrun_window import Load
 from controlplane.capabilities import cap_note
 from controlplane.clock import SystemClock
@@ -29,6 +30,8 @@ from store.observations import EngineFacts, Gap, Sample
 POLL_S = 0.25
 INFO_S = 5.0
 """Seconds the shape of a speculating server may take to be known: it comes by a slow question."""
+TURN_S = SWITCH_S + RAMP_S
+"""Seconds until the other server runs its load: it begins anew at each turn."""
 STOPPED = "interrupted"
 
 
@@ -137,7 +140,7 @@ async def measure(
             Load(clients) for clients in sorted(request.concurrency)
         ]
         tiers = tuple(subjects)
-        plan = make_plan(tiers, loads, request.repeats, request.budget_s, request.window_s)
+        plan = make_plan(tiers, loads, request.repeats, request.budget_s, request.window_s, TURN_S)
         varied = request.prompts.partition(":")[0] in ("sharegpt", "lengths")
 
         def changed(point: BenchPoint | None) -> None:
@@ -149,7 +152,7 @@ async def measure(
             budget_s=request.budget_s,
             clock=clock,
             changed=changed,
-            chooser=chooser(tiers, loads, plan.window_s),
+            chooser=chooser(tiers, loads, plan.window_s, plan.switch_s),
             allow_traffic=request.allow_traffic,
             lengths=(None, None) if varied else (request.input_len, request.output_len),
         )

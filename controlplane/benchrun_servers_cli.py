@@ -16,7 +16,7 @@ from controlplane.benchrun_cli import end_line, numbers, rates, replace_line, wr
 from controlplane.benchrun_flow import FlowError
 from controlplane.benchrun_messages import BenchRequest
 from controlplane.benchrun_servers import STOPPED, measure
-from controlplane.benchrun_sweep import Progress, StoppedError
+from controlplane.benchrun_subject import Progress, StoppedError
 from controlplane.durations import written
 from controlplane.terminal import (
     CANNOT_START,

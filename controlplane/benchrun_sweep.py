@@ -9,76 +9,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from controlplane.bench_records import BenchPoint
 from controlplane.benchrun_flow import FlowProcess
-from controlplane.benchrun_plan import Plan, Run, cost_s
+from controlplane.benchrun_plan import RAMP_S, Plan, Run, cost_s
 from controlplane.benchrun_refine import Chooser
+from controlplane.benchrun_steady import short_of_s
+from controlplane.benchrun_subject import Progress, StoppedError, Subject
 from controlplane.benchrun_window import Load, Window, foreign, measured
 from controlplane.clock import Clock
-from store.observations import EngineFacts, Sample
 
 SETTLE_S = 0.3
 """Seconds between a confirmed tier and the window: steps of the old tier are still under way."""
 RAMP_MOST_S = 15.0
 RAMP_STEP_S = 2.0
+LONGER_MOST_S = 60.0
+"""Seconds a window may go on beyond its length, until it has seen whole requests."""
 RETRIES = 2
 BACK_S = 60.0
 """Seconds an engine that went away gets to come back."""
 TRAFFIC_RUNS = 2
 """Windows in a row with requests of others after which a benchmark gives way."""
 TICK_S = 0.1
-
-
-class StoppedError(Exception):
-    """The benchmark cannot go on; the message is a sentence."""
-
-
-class Subject(Protocol):
-    """One server with its load."""
-
-    flow: FlowProcess
-
-    @property
-    def facts(self) -> EngineFacts:
-        """What is known of the server."""
-        ...
-
-    async def pin(self, tier: str, hold_s: float) -> bool:
-        """Run ``tier`` for at least ``hold_s`` from now on; False if it was not confirmed.
-
-        Raises:
-            StoppedError: it may not be pinned any more.
-        """
-        ...
-
-    def samples(self) -> Sequence[Sample]:
-        """The newest polls, oldest first."""
-        ...
-
-    def trouble(self) -> str:
-        """Why the server is not there now; "" if it is."""
-        ...
-
-    def look(self) -> None:
-        """Poll now."""
-        ...
-
-
-@dataclass
-class Progress:
-    """How far a sweep is.
-
-    Args:
-        phase: what it does now, for people.
-        left_s: seconds it may still take.
-    """
-
-    phase: str = "starting"
-    done: int = 0
-    total: int = 0
-    left_s: float | None = None
 
 
 @dataclass
@@ -124,37 +76,37 @@ class Sweep:
         self._ends_ms = self.clock.mono_ms() + round(self.budget_s * 1000)
         self.progress.total = len(self.plan.runs)
         await self._warm_up()
-        for run in self.plan.runs:
+        for place, run in enumerate(self.plan.runs):
             if self._left_s() < self.plan.window_s:
                 self._note(
                     f"the budget ended after {len(self._done)} of {self.progress.total} runs"
                 )
                 return
-            await self._measure(run)
+            await self._measure(run, self.plan.runs[place + 1 :])
         await self._refine()
 
     async def _refine(self) -> None:
         while (more := self.chooser(self.points, self._done, self._left_s())) is not None:
-            if cost_s(more.runs, self.plan.window_s, self._load) > self._left_s():
+            if self._cost_s(more.runs, self._load) > self._left_s():
                 return
             self.progress.total += len(more.runs)
-            for run in more.runs:
-                await self._measure(run, more.reason)
+            for place, run in enumerate(more.runs):
+                await self._measure(run, more.runs[place + 1 :], more.reason)
 
     async def _warm_up(self) -> None:
         """A short load on every tier, unmeasured: the first requests compile and cache."""
         load = self.plan.runs[0].load
         for tier in dict.fromkeys(run.tier for run in self.plan.runs):
             self._say(f"warming up {tier}")
-            await self._prepare(Run(tier, load, 0, 0))
+            await self._prepare(Run(tier, load, 0, 0), self.plan.runs)
             await asyncio.sleep(SETTLE_S)
 
-    async def _measure(self, run: Run, why: str = "") -> None:
+    async def _measure(self, run: Run, rest: Sequence[Run], why: str = "") -> None:
         phase = f"{run.tier} at {run.load.words}, repeat {run.repeat}"
         self._say(f"{phase} ({why})" if why else phase)
         for attempt in range(RETRIES + 1):
-            went_away = await self._prepare(run)
-            point = None if went_away else await self._window(run)
+            went_away = await self._prepare(run, rest)
+            point = None if went_away else await self._window(run, rest)
             if point is not None:
                 break
             self._forget()
@@ -171,7 +123,7 @@ class Sweep:
                 "beside them)"
             )
 
-    async def _prepare(self, run: Run) -> bool:
+    async def _prepare(self, run: Run, rest: Sequence[Run]) -> bool:
         """Bring the server to the run's tier and load; True if it went away meanwhile."""
         subject = self.subjects[run.tier]
         await self._wait_if_away(subject)
@@ -189,42 +141,67 @@ class Sweep:
         if self._load != run.load:
             await subject.flow.order(run.load)
             self._load = run.load
-            self._ramped = await self._ramp(subject, run, hold_s)
+            self._ramped = await self._ramp(subject, run, hold_s, self._spare_s(run, rest))
         await asyncio.sleep(SETTLE_S)
         return bool(subject.trouble())
 
-    async def _ramp(self, subject: Subject, run: Run, hold_s: float) -> bool:
-        """Wait until every client has had a token; True unless that took too long."""
+    async def _ramp(self, subject: Subject, run: Run, hold_s: float, spare_s: float) -> bool:
+        """Wait until the load is steady; False if not even all clients had a first token in time.
+
+        Steady is when every client has ended its first, shortened request: only then are the
+        contexts as long as they will be.  With arrivals, when the first of them has been answered.
+        """
         load = run.load
-        if load.rate_s is not None:
-            await asyncio.sleep(min(RAMP_STEP_S, self._left_s() / 4))
-            return True
         identity = subject.facts.identity
         cap = identity.max_running_requests if identity is not None else None
         capped = identity is not None and cap is not None and load.clients > cap * identity.dp_size
         most = RAMP_STEP_S if capped else min(RAMP_MOST_S, max(self._left_s() / 4, 1.0))
+        # A load that is warm is waited for no longer than its share of the time allows.
+        calm = min(most, RAMP_S + spare_s)
         begun = self.clock.mono_ms()
-        warm = False
-        while not warm and (left_s := most - (self.clock.mono_ms() - begun) / 1000) > 0:
-            warm = await subject.flow.until(
-                lambda report: report.warm >= load.clients, min(left_s, RAMP_STEP_S)
+        warm = settled = False
+        if load.rate_s is not None:
+            await asyncio.sleep(min(RAMP_STEP_S, self._left_s() / 4))
+        while not settled:
+            left_s = (calm if warm else most) - (self.clock.mono_ms() - begun) / 1000
+            if left_s <= 0:
+                break
+            done = await subject.flow.until(
+                (lambda seen: seen.settled >= max(load.clients, 1))
+                if warm
+                else (lambda seen: seen.warm >= load.clients),
+                min(left_s, RAMP_STEP_S),
             )
+            warm, settled = warm or done, warm and done
             # The pin is short and goes along, so that nothing dead holds the engine for long.
             await subject.pin(run.tier, hold_s)
             self._tell()
+        if warm and not settled and not capped:
+            self._note(
+                f"at {load.words} not every client's first request had ended when measuring "
+                "began: the first window there may have seen shorter contexts than later ones "
+                "(--budget gives it time)"
+            )
         # Above the cap nobody waits for all clients: the queue itself is told with the point.
         return warm or capped
 
-    async def _window(self, run: Run) -> BenchPoint | None:
+    async def _window(self, run: Run, rest: Sequence[Run]) -> BenchPoint | None:
         subject = self.subjects[run.tier]
         subject.look()
         begin, at_utc_ms = self.clock.mono_ms(), self.clock.utc_ms()
-        end = begin + self.plan.window_s * 1000
-        while (now := self.clock.mono_ms()) < end:
+        least = begin + self.plan.window_s * 1000
+        most = least + self._spare_s(run, rest) * 1000
+        held = least
+        while (now := self.clock.mono_ms()) < least or (now < most and _part(subject, begin)):
             if subject.trouble():
                 return None
+            if now > held:
+                await subject.pin(run.tier, RAMP_STEP_S + SETTLE_S)
+                held = now + RAMP_STEP_S * 1000
             self._tell()
-            await asyncio.sleep(min(TICK_S, (end - now) / 1000 + 0.001))
+            left_s = (least - now) / 1000 + 0.001
+            await asyncio.sleep(min(TICK_S, left_s) if now < least else TICK_S)
+        end = self.clock.mono_ms()
         subject.look()
         if not await subject.flow.until(lambda report: report.at_ms >= end, 5.0):
             return None
@@ -239,6 +216,7 @@ class Sweep:
             block=run.block,
             input_len=self.lengths[0],
             output_len=self.lengths[1],
+            mean_output=subject.flow.mean_output,
             at_utc_ms=at_utc_ms,
             ramped=self._ramped,
         )
@@ -272,6 +250,14 @@ class Sweep:
         """Pin and ramp anew: after a restart nothing that was reached still holds."""
         self._tier, self._load = None, None
 
+    def _spare_s(self, run: Run, rest: Sequence[Run]) -> float:
+        """This run's share of the time that it and those after it do not need."""
+        spare = self._left_s() - self.plan.window_s - self._cost_s(rest, run.load)
+        return min(max(spare, 0.0) / (len(rest) + 1), LONGER_MOST_S)
+
+    def _cost_s(self, runs: Sequence[Run], load: Load | None) -> float:
+        return cost_s(runs, self.plan.window_s, load, self.plan.switch_s)
+
     def _left_s(self) -> float:
         return max((self._ends_ms - self.clock.mono_ms()) / 1000, 0.0)
 
@@ -286,3 +272,9 @@ class Sweep:
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
+
+
+def _part(subject: Subject, begin_ms: float) -> bool:
+    """Whether what was seen since then is only a part of a request."""
+    seen = [report for report in subject.flow.reports if report.at_ms >= begin_ms]
+    return short_of_s(seen, subject.flow.mean_output) is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from controlplane.bench_records import PLAIN, BenchPoint, BenchTier
+from controlplane.benchrun_steady import too_short
 from controlplane.load_records import BOTTLENECK_CPU, BOTTLENECK_LAG_S
 from controlplane.load_reports import FlowReport, FlowRequest
 from engine_patch.tier import OFF
@@ -53,6 +54,7 @@ class Window:
         pinned_ms: since when the tier has run: requests sent before lived through another one.
         repeat, block: numbers of the run and of the interleaving block.
         input_len, output_len: tokens per request, None where they differ from one to the next.
+        mean_output: output tokens per request on average.
     """
 
     tier: BenchTier
@@ -64,6 +66,7 @@ class Window:
     block: int = 0
     input_len: int | None = None
     output_len: int | None = None
+    mean_output: float = 1.0
     at_utc_ms: int | None = None
     ramped: bool = True
 
@@ -129,6 +132,7 @@ def measured(
         not_comparable=(
             *bound,
             *unread,
+            *too_short((first, *inside), window.mean_output),
             *_obstacles(window, seen, in_flight, cap),
         ),
     )

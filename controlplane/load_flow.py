@@ -62,6 +62,7 @@ class _Sender:
     busy: bool = False
     warm: bool = False
     begun: bool = False
+    settled: bool = False
 
 
 @dataclass(slots=True)
@@ -105,6 +106,7 @@ class Flow:
             in_flight=sum(one.busy for one in senders),
             decoding=sum(one.busy and one.first_ms is not None for one in senders),
             warm=sum(one.warm for one in senders),
+            settled=sum(one.settled for one in senders),
             finished=tuple(finished),
             cpu_s=time.process_time(),
             lags_ms=tuple(lags),
@@ -152,6 +154,7 @@ class Flow:
                 output = prompt.output if sender.begun else max(round(prompt.output * share), 1)
                 record = await self._one(sender, prompt, output)
                 self.finished.append(record)
+                sender.settled |= not record.error
                 if record.error:
                     await asyncio.sleep(BACK_OFF_S)
         finally:
@@ -168,6 +171,7 @@ class Flow:
             # Not in one line: a report takes the list away while the answer is awaited.
             record = await self._one(sender, prompt, prompt.output)
             self.finished.append(record)
+            sender.settled |= not record.error
             idle.append(sender)
 
         try:
@@ -265,7 +269,7 @@ async def hello(target: Target, settings: FlowSettings) -> tuple[Prompts | None,
         record = await _try(trial)
     if record.error:
         return None, FlowHello(problem=f"{target.url} does not serve /generate: {record.error}")
-    return chosen, FlowHello(prompts=words)
+    return chosen, FlowHello(prompts=words, mean_output=chosen.mean_output)
 
 
 async def _try(flow: Flow) -> FlowRequest:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 CHARACTERS_PER_TOKEN = 4
@@ -62,10 +63,12 @@ class Prompts:
     Args:
         words: what is sent, for people.
         needs_tokenizer: texts, which a server without a tokenizer refuses.
+        mean_output: output tokens per request on average.
     """
 
     words: str
     needs_tokenizer: bool
+    mean_output: float
     supply: Iterator[Prompt]
 
     def next(self) -> Prompt:
@@ -83,21 +86,23 @@ def make(kind: str, input_len: int, output_len: int, seed: int) -> Prompts:
     name, _, rest = kind.partition(":")
     lengths = f"{input_len} tokens in, {output_len} out"
     if name == "builtin" and not rest:
-        return Prompts(
-            f"built-in mix, about {lengths}", True, _mix(generator, input_len, output_len)
-        )
+        supply = _mix(generator, input_len, output_len)
+        return Prompts(f"built-in mix, about {lengths}", True, output_len, supply)
     if name == "ids":
         top = LAST_ID if not rest else _vocabulary(rest)
         pairs = itertools.repeat((input_len, output_len))
-        return Prompts(f"random token ids, {lengths}", False, _ids(generator, pairs, top))
+        supply = _ids(generator, pairs, top)
+        return Prompts(f"random token ids, {lengths}", False, output_len, supply)
     if name == "sharegpt" and rest:
         texts = sharegpt(Path(rest), output_len)
         words = f"{len(texts)} conversations of {Path(rest).name}"
-        return Prompts(words, True, _texts(generator, texts))
+        mean = fmean(output for _, output in texts)
+        return Prompts(words, True, mean, _texts(generator, texts))
     if name == "lengths" and rest:
         known = recorded_lengths(Path(rest))
         words = f"random token ids, {len(known)} recorded lengths of {Path(rest).name}"
-        return Prompts(words, False, _ids(generator, itertools.cycle(known), LAST_ID))
+        mean = fmean(output for _, output in known)
+        return Prompts(words, False, mean, _ids(generator, itertools.cycle(known), LAST_ID))
     raise PromptsError(f"prompts {kind!r}: choose one of {KINDS}")
 
 

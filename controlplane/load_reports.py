@@ -98,6 +98,8 @@ class FlowReport(Frozen):
         tokens: output tokens seen since the start, those of requests under way included.
         in_flight: requests under way; ``decoding`` of them have had a first token.
         warm: clients that have had a first token since they began.
+        settled: clients that have also ended their first, shortened request: from then on their
+            contexts are as long as they will be.
         finished: requests that ended since the last report.
         cpu_s: the flow's own processor time since its start.
         lags_ms: how late its event loop woke, and arrivals were sent, since the last report.
@@ -108,6 +110,7 @@ class FlowReport(Frozen):
     in_flight: int
     decoding: int
     warm: int
+    settled: int = 0
     finished: tuple[FlowRequest, ...] = ()
     cpu_s: float = 0.0
     lags_ms: tuple[float, ...] = ()
@@ -118,8 +121,10 @@ class FlowHello(Frozen):
 
     Args:
         prompts: what is sent, in words for people.
+        mean_output: output tokens per request on average.
         problem: "" or why nothing can be sent.
     """
 
     prompts: str = ""
+    mean_output: float = Field(default=1.0, gt=0)
     problem: str = ""

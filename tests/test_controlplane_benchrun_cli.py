@@ -64,7 +64,7 @@ def test_it_prints_points_as_they_come_and_the_verdict_and_writes_the_results(
 ) -> None:
     out = tmp_path / "results.json"
     code, said, progress = bench(
-        plane, ENGINE, *SHORT, "--budget", "5s", "--author", "op1", "--json", str(out)
+        plane, ENGINE, *SHORT, "--budget", "8s", "--author", "op1", "--json", str(out)
     )
     assert code == 0, progress
     assert "s3k1d4" in said

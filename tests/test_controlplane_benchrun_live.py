@@ -101,7 +101,7 @@ async def test_every_tier_is_measured_at_every_load_and_the_engine_is_as_it_was(
         await reached(running)
         before = (await client.engine(ENGINE)).policy
         status = await client.start_benchmark(
-            ENGINE, wanted(concurrency=(1, 4), repeats=2, budget_s=8.0)
+            ENGINE, wanted(concurrency=(1, 4), repeats=2, budget_s=10.0)
         )
         assert status.state is BenchState.RUNNING
         seen = await watched(client, status)
@@ -148,6 +148,28 @@ async def test_every_tier_is_measured_at_every_load_and_the_engine_is_as_it_was(
         if not any(point.not_comparable for point in status.points):
             # A busy machine makes a simulated engine late; then there is nothing to propose from.
             await applied(client, status)
+
+
+async def test_a_window_goes_on_until_it_has_seen_a_whole_request(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    async with (
+        control_plane(settings_of(tmp_path, engine.url)) as running,
+        running.client() as client,
+    ):
+        await reached(running)
+        asked = wanted(concurrency=(1,), tiers=("off",), output_len=200, window_s=0.2)
+        status = await ended(client, await client.start_benchmark(ENGINE, asked))
+        (point,) = status.points
+        assert point.seconds is not None
+        assert point.seconds * point.tok_s > 0.8 * 200
+        assert not any("part of a request" in text for text in point.not_comparable)
+
+        asked = asked.model_copy(update={"output_len": 20_000, "budget_s": 4.0})
+        status = await ended(client, await client.start_benchmark(ENGINE, asked))
+        (point,) = status.points
+        assert any("saw only a part of a request" in text for text in point.not_comparable)
+        assert any("not every client's first request had ended" in text for text in status.notes)
 
 
 async def applied(client: ControlPlaneClient, status: BenchStatus) -> None:

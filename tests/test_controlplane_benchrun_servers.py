@@ -47,7 +47,7 @@ def test_they_are_measured_in_turns_and_only_one_has_load(
         one.fault(drop_speculation=True)
     out = tmp_path / "two.json"
     done = servers(
-        "--plain", plain.url, "--spec", spec.url, "--concurrency", "2", "--budget", "6s",
+        "--plain", plain.url, "--spec", spec.url, "--concurrency", "2", "--budget", "10s",
         "--json", str(out),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -190,6 +190,16 @@ def test_a_single_late_wake_up_in_a_closed_loop_is_not_held_against_it() -> None
     assert any("arrivals were 90 ms late" in text for text in poisson.not_comparable)
 
 
+def test_a_window_that_saw_a_part_of_a_request_is_not_compared() -> None:
+    # 800 tok/s for 8 clients: 600 tokens take six seconds, the window has four.
+    quiet = [report.model_copy(update={"finished": ()}) for report in reports()]
+    (reason,) = point(seen=quiet, mean_output=600).not_comparable
+    assert "a window of 4.0 s saw only a part of a request, which takes about 6.0 s" in reason
+    assert point(seen=quiet, mean_output=400).not_comparable == ()
+    # Forty requests ended in it: eight clients spread over their requests show all of one.
+    assert point(mean_output=600).not_comparable == ()
+
+
 def test_with_arrivals_the_concurrency_is_what_ran() -> None:
     made = point(load=Load(0, 3.0), engine=samples(running=5))
     assert (made.concurrency, made.rate_s, made.arrivals) == (5, 3.0, "poisson")

@@ -39,7 +39,8 @@ async def flow(engine: Embedded, **changes: Any) -> AsyncIterator[FlowProcess]:
 async def test_a_closed_loop_keeps_its_clients_busy_and_follows_orders(engine: Embedded) -> None:
     async with flow(engine) as load:
         await load.order(Load(4))
-        assert await load.until(lambda r: r.warm == 4 and r.in_flight == 4, 5)
+        assert await load.until(lambda r: r.settled == 4 and r.in_flight == 4, 20)
+        assert load.mean_output == 48
         first = load.reports[-1]
         before = engine.speculation()["replicas"][0]["decode_tokens"]
         await asyncio.sleep(1.2)
@@ -58,9 +59,9 @@ async def test_a_closed_loop_keeps_its_clients_busy_and_follows_orders(engine: E
             assert one.tpot_s is not None
             assert 0 < one.tpot_s < 0.1
         await load.order(Load(1))
-        assert await load.until(lambda r: r.in_flight == 1, 2)
+        assert await load.until(lambda r: r.in_flight == 1, 20)
         await load.order(None)
-        assert await load.until(lambda r: r.in_flight == 0, 2)
+        assert await load.until(lambda r: r.in_flight == 0, 20)
         assert "load generator: at most" in load.account()
 
 
@@ -76,15 +77,13 @@ async def test_arrivals_come_at_their_rate(engine: Embedded) -> None:
 async def test_the_load_ends_with_whoever_asked_for_it(engine: Embedded) -> None:
     async with flow(engine, output_len=2000) as load:
         await load.order(Load(2))
-        assert await load.until(lambda r: r.decoding == 2, 5)
+        assert await load.until(lambda r: r.decoding == 2, 20)
         assert load._process.stdin is not None
         load._process.stdin.close()
-        begun = time.monotonic()
-        await asyncio.wait_for(load._process.wait(), 5)
-        assert time.monotonic() - begun < 3
+        await asyncio.wait_for(load._process.wait(), 20)
         with pytest.raises(FlowError, match="ended unexpectedly"):
-            await load.until(lambda r: r.in_flight == 3, 2)
-    end = time.monotonic() + 3
+            await load.until(lambda r: r.in_flight == 3, 20)
+    end = time.monotonic() + 20
     while engine.speculation()["replicas"][0]["running"]:
         assert time.monotonic() < end
         await asyncio.sleep(0.05)
