@@ -134,7 +134,8 @@ def missing_extra(command: str, missing: str, *extras: str) -> str:
 
 
 def _bare(commands: dict[str, metadata.EntryPoint]) -> int:
-    """``specdeck`` alone: the console if a control plane answers, else how to start one."""
+    """``specdeck`` alone: the console if a control plane answers, else the demo after a question,
+    else how to start one."""
     url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
     if "console" in commands and answers(url):
         return _run(commands["console"], [])
@@ -145,7 +146,15 @@ def _bare(commands: dict[str, metadata.EntryPoint]) -> int:
         f"  {URL_VARIABLE}=URL specdeck   opens the console of another one\n"
         "  specdeck --help    lists all commands\n"
     )
+    if "demo" in commands and sys.stdin.isatty() and sys.stderr.isatty() and _wants_the_demo():
+        return _run(commands["demo"], [])
     return UNREACHABLE
+
+
+def _wants_the_demo() -> bool:
+    """Ask; anything but yes is no."""
+    _err("Open the demo now? It runs on this machine alone and changes nothing. [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def answers(url: str, timeout_s: float = PROBE_TIMEOUT_S) -> bool:
@@ -192,7 +201,8 @@ def _help() -> str:
         "usage: specdeck [COMMAND] [OPTIONS]",
         "",
         "Operator console and control plane for speculative decoding on SGLang.",
-        "Without a command: the console, if a control plane answers on this machine.",
+        "Without a command: the console, if a control plane answers on this machine; else it",
+        "offers the demo.",
         "",
         "commands:",
     ]
