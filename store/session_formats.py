@@ -14,7 +14,7 @@ from typing import Any
 
 from store.errors import StoreError, StoreUnwritable
 from store.session_reader import SessionFile
-from store.session_track import COLUMNS
+from store.session_track import COLUMNS, DELTA
 from store.tick_codec import tick_of
 
 
@@ -64,22 +64,52 @@ def write_csv(session: SessionFile, path: Path) -> int:
 
 
 def write_parquet(session: SessionFile, path: Path) -> int:
-    """The track, one row per tick; returns the number of rows.
+    """The track, one row per tick, unknown is null; returns the number of rows.
+
+    A column has one type in every file, also where a recording knows nothing of it, so that files
+    can be read together.  The file's metadata are the session's.
 
     Raises:
         StoreError: pyarrow is not installed; the message is the pip line.
     """
     try:
-        from pyarrow import parquet, table
+        import pyarrow as pa
+        from pyarrow import parquet
     except ModuleNotFoundError as error:
         raise StoreError(
-            "Parquet needs 'pyarrow', which is not installed here; run: pip install pyarrow"
+            "Parquet needs 'pyarrow', which is not installed here; "
+            "run: pip install 'specdeck[parquet]'"
         ) from error
-    track = session.track()
     if path.exists():
         raise FileExistsError(str(path))
-    parquet.write_table(table({name: track[name] for name in COLUMNS}), path)
+    kinds = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_(), "text": pa.string()}
+    schema = pa.schema(
+        [(name, kinds[kind_of(name)]) for name in COLUMNS],
+        metadata={f"specdeck.{key}": value for key, value in session.meta.items()},
+    )
+    track = session.track()
+    columns = [
+        [None if value is None else bool(value) for value in track[name]]
+        if kind_of(name) == "bool"
+        else track[name]
+        for name in COLUMNS
+    ]
+    arrays = [pa.array(one, type=kind.type) for one, kind in zip(columns, schema, strict=True)]
+    try:
+        parquet.write_table(pa.table(arrays, schema=schema), path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     return len(track["seq"])
+
+
+def kind_of(column: str) -> str:
+    """What a column of the track holds: ``int``, ``float``, ``bool`` or ``text``."""
+    if column in DELTA or column in ("override", "alarms", "journal"):
+        return "int"
+    if column in ("accept_length", "decode_tok_s"):
+        return "float"
+    return "bool" if column in ("gap", "fresh") else "text"
 
 
 FORMATS: Mapping[str, Callable[[SessionFile, Path], int]] = {

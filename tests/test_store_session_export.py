@@ -17,6 +17,7 @@ from store.errors import StoreError
 from store.records import EngineRecord, Marker, RawScrape, SessionRecord
 from store.session_export import Range, bring_in, export, range_of
 from store.session_reader import SessionFile
+from store.session_track import COLUMNS
 from tests.controlplane_script import ENGINE, HOLDER, config, facts, override
 from tests.session_parts import Recorded
 
@@ -163,7 +164,7 @@ def test_rows_for_other_tools(
         with pytest.raises(StoreError, match="formats are: jsonl, csv, parquet"):
             session_formats.write(session, tmp_path / "a.xls", "xls")
         monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-        with pytest.raises(StoreError, match="pip install pyarrow"):
+        with pytest.raises(StoreError, match=r"pip install 'specdeck\[parquet\]'"):
             session_formats.write(session, tmp_path / "a.parquet", "parquet")
     with (tmp_path / "a.csv").open() as table:
         found = list(csv.DictReader(table))
@@ -174,3 +175,38 @@ def test_rows_for_other_tools(
     kinds = [json.loads(line)["kind"] for line in lines]
     assert kinds[0] == "meta"
     assert {"tick", "decision", "override", "policy", "marker", "input", "scrape"} < set(kinds)
+
+
+def test_parquet_holds_the_track_with_one_type_per_column(store: Store, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    export(store, Range(ENGINE, "night"), tmp_path / "a.specdeck")
+    export(store, Range(ENGINE, "start", 1, 20), tmp_path / "b.specdeck")
+    rows = {}
+    for name in ("a", "b"):
+        with SessionFile.open(tmp_path / f"{name}.specdeck") as session:
+            rows[name] = session_formats.write(session, tmp_path / f"{name}.parquet", "parquet")
+            with pytest.raises(StoreError, match="exists: choose another name"):
+                session_formats.write(session, tmp_path / f"{name}.parquet", "parquet")
+            track = session.track()
+        table = parquet.read_table(tmp_path / f"{name}.parquet")
+        assert table.num_rows == rows[name] == len(track["seq"])
+        assert table.column_names == list(COLUMNS)
+        for column in COLUMNS:
+            assert table[column].to_pylist() == track[column], column
+    whole, start = (parquet.read_table(tmp_path / f"{name}.parquet") for name in "ab")
+    # What the short one knows nothing of has the type it has in the long one.
+    assert start["override"].null_count == start.num_rows
+    assert whole["override"].null_count < whole.num_rows
+    assert whole.schema.equals(start.schema)
+    assert whole.schema.metadata[b"specdeck.name"] == b"night"
+    gap = whole["gap"].to_pylist().index(True)
+    assert whole["concurrency"][gap].as_py() is None  # unknown, never 0
+
+
+def test_parquet_that_cannot_be_written_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    export(store, Range(ENGINE, "night"), tmp_path / "a.specdeck")
+    with SessionFile.open(tmp_path / "a.specdeck") as session:
+        with pytest.raises(StoreError, match="cannot be written"):
+            session_formats.write(session, tmp_path / "nowhere" / "a.parquet", "parquet")
+    assert not (tmp_path / "nowhere").exists()
