@@ -206,7 +206,9 @@ def test_parquet_holds_the_track_with_one_type_per_column(store: Store, tmp_path
 def test_parquet_that_cannot_be_written_leaves_nothing(store: Store, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     export(store, Range(ENGINE, "night"), tmp_path / "a.specdeck")
-    with SessionFile.open(tmp_path / "a.specdeck") as session:
-        with pytest.raises(StoreError, match="cannot be written"):
-            session_formats.write(session, tmp_path / "nowhere" / "a.parquet", "parquet")
+    with (
+        SessionFile.open(tmp_path / "a.specdeck") as session,
+        pytest.raises(StoreError, match="cannot be written"),
+    ):
+        session_formats.write(session, tmp_path / "nowhere" / "a.parquet", "parquet")
     assert not (tmp_path / "nowhere").exists()
