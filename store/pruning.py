@@ -11,7 +11,7 @@ stay whatever it says, and so does everything that belongs to a named session.  
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func
@@ -38,6 +38,9 @@ JOURNAL_KEPT = 1000
 """Newest engine switches of each engine that stay; a restart reads so many."""
 
 _Table = type[TickRow | ScrapeRow | InputRow | DecisionRow | SwitchRow | OverrideRow]
+
+
+_Kept = Callable[[Connection, Sequence[Any]], set[int]]
 
 
 class Pruned(NamedTuple):
@@ -100,7 +103,7 @@ class _Walk:
     Args:
         columns: the row's id, its time, and what ``stays`` needs.
         stays: whether an old row stays, by its values.
-        kept: ids that stay.
+        kept: of rows that would go the ids of those that stay.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class _Walk:
         columns: tuple[Any, ...],
         stays: Callable[[Any], bool],
         *,
-        kept: Callable[[Connection], set[int]] = lambda _: set(),
+        kept: _Kept | None = None,
         whole: bool,
     ) -> None:
         self.table = table
@@ -133,13 +136,12 @@ class _Walk:
         self.cursor = int(rows[-1][0])
         if not self._whole and len(rows) == STEP_ROWS and not old:
             self.cursor = None
-        doomed = [row[0] for row in old if not self._stays(row)]
-        if doomed:
-            kept = self._kept(connection)
-            doomed = [one for one in doomed if one not in kept]
-        if doomed:
-            connection.execute(delete(self.table).where(row_id.in_(doomed)))
-        return len(doomed)
+        doomed = [row for row in old if not self._stays(row)]
+        kept = self._kept(connection, doomed) if doomed and self._kept is not None else set()
+        ids = [row[0] for row in doomed if row[0] not in kept]
+        if ids:
+            connection.execute(delete(self.table).where(row_id.in_(ids)))
+        return len(ids)
 
 
 def _walks(retention: Retention, sessions: Sessions) -> Iterable[_Walk]:
@@ -192,7 +194,7 @@ def _history(before: int, sessions: Sessions, whole: bool) -> Iterable[_Walk]:
         before,
         switches,
         lambda row: sessions.keep_time(row[2], row[1], row[1]),
-        kept=_newest_switches,
+        kept=_Journals().newest,
         whole=whole,
     )
     overrides = (
@@ -217,26 +219,36 @@ def _thinning(connection: Connection, retention: Retention) -> Iterable[Downsamp
             yield Downsampling(int(ref), str(engine_id), retention.downsample, retention)
 
 
-def _newest_ticks(connection: Connection) -> set[int]:
-    refs = connection.execute(select(EngineRefRow.ref)).scalars().all()
-    newest = (
-        connection.execute(select(func.max(TickRow.id)).where(TickRow.engine_ref == ref)).scalar()
-        for ref in refs
-    )
-    return {int(one) for one in newest if one is not None}
+def _newest_ticks(connection: Connection, rows: Sequence[Any]) -> set[int]:
+    found = set()
+    for ref in {row[2] for row in rows}:
+        newest = select(func.max(TickRow.id)).where(TickRow.engine_ref == ref)
+        found.add(int(connection.execute(newest).scalar() or 0))
+    return found
 
 
-def _newest_switches(connection: Connection) -> set[int]:
-    kept: set[int] = set()
-    for name in connection.execute(select(SwitchRow.engine_id).distinct()).scalars().all():
-        newest = (
-            select(SwitchRow.id)
-            .where(SwitchRow.engine_id == name)
-            .order_by(col(SwitchRow.id).desc())
-            .limit(JOURNAL_KEPT)
-        )
-        kept.update(int(one) for one in connection.execute(newest).scalars() if one is not None)
-    return kept
+class _Journals:
+    """From which row on an engine's switches stay."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+
+    def newest(self, connection: Connection, rows: Sequence[Any]) -> set[int]:
+        """The ids of rows that are among the newest of their engines."""
+        return {int(row[0]) for row in rows if row[0] >= self._begin(connection, row[2])}
+
+    def _begin(self, connection: Connection, engine_id: str) -> int:
+        first = self._first.get(engine_id)
+        if first is None:
+            newest = (
+                select(SwitchRow.id)
+                .where(SwitchRow.engine_id == engine_id)
+                .order_by(col(SwitchRow.id).desc())
+                .limit(JOURNAL_KEPT)
+            )
+            ids = connection.execute(newest).scalars().all()
+            first = self._first[engine_id] = min((int(one) for one in ids if one), default=0)
+        return first
 
 
 def _drop_templates(connection: Connection) -> None:

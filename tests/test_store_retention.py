@@ -318,7 +318,6 @@ def _check(
         assert after[name] == before[name]
     assert after["markers"][: len(before["markers"])] == before["markers"]
     with Store.open(path, read_only=True) as store:
-        refs = {"e1": 1, "e2": 2}
         with store._reading() as connection:
             sessions = Sessions.read(connection)
             refs = sessions._refs
@@ -333,15 +332,15 @@ def _check(
         assert aged or thinned
         if not aged:
             assert (ref, seq) not in decided
-            assert any(first <= seq <= (last or 0) for first, last in marks[ref])
+            assert any(first <= seq <= last for first, last in marks[ref])
         else:
             assert thinned or row_id != newest[ref]
     for ref, ranges in marks.items():
-        assert all(one[1] is not None for one in ranges)
+        assert all(first <= last for first, last in ranges)
         assert all(one[1] < other[0] for one, other in itertools.pairwise(ranges))
         for row in before["ticks"]:
             if row[1] == ref and sessions.keep(ref, row[2]):
-                assert not any(first <= row[2] <= (last or 0) for first, last in ranges)
+                assert not any(first <= row[2] <= last for first, last in ranges)
     for row in before["inputs"]:
         if row not in after["inputs"]:
             assert row[3] != InputKind.CONFIG
