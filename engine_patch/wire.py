@@ -18,6 +18,8 @@ _FLAVOURS = (OffFlavour.KEEP, OffFlavour.WARM, OffFlavour.COLD)
 _REASONS = (SwitchReason.COMMAND, SwitchReason.LEASE_END)
 
 Number = int | float
+REBUILD: dict[str, Number] = {f"{PREFIX}rebuild": 1}
+"""Not a command of the state machine: make requests whole that lived through a cold off."""
 
 
 class RankCommand(Frozen):
@@ -85,21 +87,29 @@ def decode(numbers: Mapping[str, Number], tiers: Sequence[TierName]) -> RankComm
     try:
         tier, flavour = whole("tier"), whole("flavour")
         return RankCommand(
-            mode=_MODES[whole("mode")],
+            mode=_MODES[_place(said["mode"])],
             tier=None if tier < 0 else tiers[tier],
             thresholds=_thresholds(said, tiers) if whole("tiers") else None,
             off_flavour=None if flavour < 0 else _FLAVOURS[flavour],
             epoch=whole("epoch"),
             generation=whole("generation"),
-            reason=_REASONS[whole("reason")],
+            reason=_REASONS[_place(said["reason"])],
         )
-    except (KeyError, IndexError, ValueError) as error:
+    except (KeyError, IndexError, ValueError, OverflowError) as error:
         raise WireError(f"not a specdeck command: {error!r}") from error
+
+
+def _place(number: Number) -> int:
+    """A place in a list; counting from its end means nothing here."""
+    place = int(number)
+    if place < 0:
+        raise IndexError(place)
+    return place
 
 
 def _thresholds(said: Mapping[str, Number], tiers: Sequence[TierName]) -> Thresholds:
     count = int(said["tiers"])
-    order = tuple(tiers[int(said[f"order.{place}"])] for place in range(count))
+    order = tuple(tiers[_place(said[f"order.{place}"])] for place in range(count))
     return Thresholds(
         tiers=order,
         boundaries=tuple(
