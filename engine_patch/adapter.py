@@ -40,6 +40,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "EagleDraftWorker._draft_extend_for_decode": adapter_flavour.extend,
     "EagleDraftInput.create_idle_input": adapter_relay.idle_input,
     "eagle_prepare_for_verify": adapter_off.prepare,
+    "StandaloneWorkerV2.__init__": adapter_build.give_standalone_a_controller,
     "get_batch_sizes_to_capture": adapter_build.capture_sizes,
     "ModelRunner.max_decode_logits_rows": adapter_build.logits_rows,
     "Scheduler.get_init_info": adapter_scheduler.attach,

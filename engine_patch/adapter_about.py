@@ -40,6 +40,14 @@ def cap_origin(asked: adapter_launch.Asked | None, known: Identity) -> str | Non
     return "derived by SGLang"
 
 
+_BUILT_IN = {
+    "NGRAM": "SGLang's n-gram worker has one width built in: it holds no runtime states, its "
+    "corpus gives every request all draft tokens (asserted), and what it relays has that stride; "
+    "for off start a server without --speculative-algorithm",
+}
+"""Why a drafter that is observed cannot be switched (0.5.23 ``ngram_worker``), by SGLang's name."""
+
+
 def unsupported(facts: RankFacts | None, asked: adapter_launch.Asked | None) -> str:
     """Why nothing can be switched here and what to do about it, "" if it can."""
     if facts is None:
@@ -51,6 +59,8 @@ def unsupported(facts: RankFacts | None, asked: adapter_launch.Asked | None) -> 
             "this server was started without speculation: start it with --speculative-algorithm, "
             "a draft model and --speculative-adaptive"
         )
+    if facts.identity.algorithm in _BUILT_IN:
+        return _BUILT_IN[facts.identity.algorithm]
     if asked is not None and asked.adaptive and asked.turned_off:
         return f"SGLang turned --speculative-adaptive off: {asked.turned_off}"
     if asked is not None and not asked.adaptive:

@@ -49,6 +49,16 @@ def scope(
             put(tiers.topk_max)
 
 
+def give_standalone_a_controller(_: Any, worker: Any, *args: Any, **kwargs: Any) -> None:
+    """After ``StandaloneWorkerV2.__init__``, which leaves its controller out (SGLang: a TODO).
+
+    All else it inherits: building and applying a tier, and asking for one at each decode batch.
+    """
+    del args, kwargs
+    if adapter_launch.in_force() is not None:
+        worker.adaptive_controller = adapter_tiers.TierController(worker)
+
+
 _counting: TierName | None = None
 """The tier whose logits rows are being counted."""
 

@@ -46,8 +46,19 @@ class _StoredError(Exception):
     """Ends the drafter's forward once its keys and values are stored."""
 
 
-def keep(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: Any) -> None:
-    """Write the drafter's keys and values for this round's token, and stop there."""
+def keep(
+    off: Off,
+    draft_worker: Any,
+    batch: Any,
+    result: Any,
+    hidden_states: Any,
+    given: list[Any] | None = None,
+) -> None:
+    """Write the drafter's keys and values for this round's token, and stop there.
+
+    Args:
+        given: takes what attention was given, keys and values.
+    """
     from sglang.srt.mem_cache.memory_pool import KVWriteLoc
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
@@ -58,6 +69,8 @@ def keep(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: An
         q: Any, k: Any, v: Any, forward_batch: Any, save_kv_cache: bool = True, **_: Any
     ) -> Any:
         del q, forward_batch
+        if given is not None:
+            given.extend((k, v))
         if save_kv_cache:  # else a fused kernel has written them already
             scales = (attention.k_scale, attention.v_scale) if attention.k_scale is not None else ()
             runner.token_to_kv_pool.set_kv_buffer(
@@ -82,6 +95,73 @@ def keep(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: An
             runner.model.model(result.next_token_ids.long(), batch.seq_lens.long(), seen)
     finally:
         del attention.forward
+
+
+def try_keep(off: Off, draft_worker: Any) -> None:
+    """At start-up: keep one made-up token in the slot of padding, and see what attention was given.
+
+    Shows that this drafter can be stopped at its attention and that its keys and values arrive in
+    the pool; whether they are those of a whole draft-extend is seen in the first off round.
+    """
+    if off.attention() is None:
+        return
+    problem = ""
+    try:
+        problem = _stored_otherwise(off, draft_worker)
+    except Exception as error:  # noqa: BLE001  # a drafter we do not know: warm does for it
+        problem = f"keep cannot run this drafter: {error!r}"
+    off.tried(problem)
+
+
+def _stored_otherwise(off: Off, draft_worker: Any) -> str:
+    """What differs between the pool and what attention was given, "" if nothing does."""
+    import torch
+    from sglang.srt.speculative.eagle_utils import get_draft_input_from_target_hidden_dim
+
+    runner, attention = draft_worker.draft_runner, off.attention()
+    pool, device = runner.token_to_kv_pool, draft_worker.device
+    at = torch.zeros(1, dtype=torch.int64, device=device)
+    batch = SimpleNamespace(out_cache_loc=at, seq_lens=torch.ones_like(at))
+    result = SimpleNamespace(next_token_ids=torch.ones_like(at))
+    with torch.inference_mode():
+        hidden = torch.full(
+            (1, get_draft_input_from_target_hidden_dim(runner)),
+            0.1,
+            dtype=runner.model_config.dtype,
+            device=device,
+        )
+        buffers = (
+            pool.get_key_buffer(attention.layer_id),
+            pool.get_value_buffer(attention.layer_id),
+        )
+        before = [buffer[at].clone() for buffer in buffers]
+        given: list[Any] = []
+        try:
+            for buffer in buffers:
+                buffer[at] = 0
+            keep(off, draft_worker, batch, result, hidden, given)
+            kept = [buffer[at].float().flatten() for buffer in buffers]
+        finally:
+            for buffer, values in zip(buffers, before, strict=True):
+                buffer[at] = values
+        if not given:
+            return "this drafter ends without asking its attention"
+        if not all(bool(values.isfinite().all()) and bool(values.any()) for values in kept):
+            return "nothing arrives in the drafter's KV when it is stopped at its attention"
+        if any(values is None for values in given):
+            return ""  # a fused kernel has written them
+        wanted = [values.float().flatten() for values in given]
+        gaps = [
+            float((values - right).abs().max())
+            for values, right in zip(kept, wanted, strict=True)
+            if values.shape == right.shape
+        ]
+        size = max(float(values.abs().max()) for values in wanted)
+    same = len(gaps) == len(kept) and max(gaps) <= off.most(size)
+    # With scales the pool holds other numbers; the first off round compares those.
+    if attention.k_scale is None and not same:
+        return "the drafter's KV is not what its attention was given"
+    return ""
 
 
 def _probe(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: Any) -> None:

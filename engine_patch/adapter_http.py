@@ -22,12 +22,12 @@ from typing import Any
 from engine_patch import adapter_launch, hooks, published
 from engine_patch.adapter_about import at_launch, capabilities, identity, unsupported
 from engine_patch.adapter_sglang import setting
-from engine_patch.contract import ReplicaAnswer, SpeculationState, Versions
+from engine_patch.contract import ReplicaAnswer, ReplicaRebuilt, SpeculationState, Versions
 from engine_patch.front import Front
 from engine_patch.observer import Observer
-from engine_patch.published import Rank
+from engine_patch.published import Rank, RankLive
 from engine_patch.routes import PATH, ApplyTimeoutError, Desk, speculation_routes
-from engine_patch.wire import RankCommand, encode
+from engine_patch.wire import REBUILD, Number, RankCommand, encode
 
 log = logging.getLogger("specdeck")
 
@@ -92,11 +92,38 @@ class Engine:
 
     async def apply(self, command: RankCommand) -> tuple[ReplicaAnswer, ...]:
         """See ``routes.Backend``."""
-        from sglang.srt.managers.io_struct import SetInternalStateReq
-
         ranks = self.observer.ranks()
         planned = ranks[0].facts.planned if ranks else ()
-        request = SetInternalStateReq(server_args=encode(command, planned))
+        taken = await self._broadcast(encode(command, planned))
+        return answers(taken, self.observer.ranks(), command)
+
+    async def rebuild(self) -> tuple[ReplicaRebuilt, ...]:
+        """See ``routes.Rebuilder``."""
+        before = _first(self.observer.ranks())
+        taken = await self._broadcast(REBUILD)
+        after = _first(self.observer.ranks())
+        return tuple(
+            ReplicaRebuilt(
+                dp_rank=dp_rank,
+                rebuilt=after[dp_rank].rebuilt_requests - before[dp_rank].rebuilt_requests
+                if dp_rank in after and dp_rank in before
+                else 0,
+                message=""
+                if applied
+                else (dp_rank in after and after[dp_rank].refused) or "the scheduler refused it",
+            )
+            for dp_rank, applied in enumerate(taken)
+        )
+
+    async def _broadcast(self, numbers: dict[str, Number]) -> list[bool]:
+        """Send numbers to every rank; a yes or no from each DP replica.
+
+        Raises:
+            ApplyTimeoutError: some replica did not answer in time.
+        """
+        from sglang.srt.managers.io_struct import SetInternalStateReq
+
+        request = SetInternalStateReq(server_args=numbers)
         # Never cancelled: SGLang pairs answers with requests by their order alone, so a request
         # that was given up would hand its late answer to the next one.
         task = asyncio.ensure_future(self._manager().set_internal_state(request))
@@ -108,14 +135,20 @@ class Engine:
                 f"the schedulers did not answer within {APPLY_TIMEOUT_S:g} s; the command is in "
                 "their queue and may still be applied: read GET /speculation"
             )
-        return answers(task.result(), self.observer.ranks(), command)
+        taken: list[bool] = task.result()
+        return taken
+
+
+def _first(ranks: Sequence[Rank]) -> dict[int, RankLive]:
+    """What the first rank of each DP replica published last."""
+    return {r.facts.dp_rank: r.live for r in ranks if r.facts.tp_rank == 0 and r.live is not None}
 
 
 def answers(
     taken: Sequence[bool], ranks: Sequence[Rank], command: RankCommand
 ) -> tuple[ReplicaAnswer, ...]:
     """One answer per DP replica; SGLang's broadcast brings a bare yes or no from each."""
-    first = {r.facts.dp_rank: r.live for r in ranks if r.facts.tp_rank == 0 and r.live is not None}
+    first = _first(ranks)
     said = []
     for dp_rank, applied in enumerate(taken):
         live = first.get(dp_rank)
@@ -166,7 +199,7 @@ def mount(server: ModuleType, boot_id: str, engine: Engine) -> None:
         return setting(_manager(server).server_args, "admin_api_key") or None
 
     for route in speculation_routes(Counter(boot_id, engine, admin_key)):
-        if route.methods and "PUT" in route.methods:
+        if route.methods and route.methods & {"PUT", "POST"}:
             # As SGLang's own @auth_level does; its middleware asks the endpoint for it.
             setattr(route.endpoint, "_auth_level", AuthLevel.ADMIN_OPTIONAL)  # noqa: B010
         server.app.router.routes.append(route)

@@ -21,6 +21,8 @@ LIMITS_VARIABLE = "SPECDECK_TIER_MAX_BATCH"
 """Largest batch of single tiers, for example ``s2k4d16=16,s3k1d4=128``."""
 BUILT_VARIABLE = "SPECDECK_ENGINE_TIERS"
 """The plan in use, handed from the first process to the ranks; not for users."""
+STANDALONE = "STANDALONE"
+"""SGLang's name of a drafter that is a whole model of its own."""
 _PARAMS = "sglang.srt.speculative.adaptive_spec_params"
 
 
@@ -109,7 +111,14 @@ def note_arguments(server_args: Any) -> None:
 def unsupported_reason(original: Callable[[Any], str | None], server_args: Any) -> str | None:
     """Around ``adaptive_unsupported_reason``: all of SGLang's refusals but the one for topk."""
     known = settle(lambda: _configured(server_args))
-    if not known.trees:
+    standalone = server_args.speculative_algorithm == STANDALONE
+    reason: str | None
+    if standalone and known.trees:
+        reason = "a standalone drafter switches chains and off, a tree was not tried with it"
+    elif standalone:
+        # Its worker is EAGLE's with another drafter, and takes our controller (see attach).
+        reason = _asked_as(original, server_args, speculative_algorithm="EAGLE")
+    elif not known.trees:
         reason = original(server_args)
     elif getattr(server_args, "speculative_use_rejection_sampling", False):
         reason = (
@@ -117,7 +126,7 @@ def unsupported_reason(original: Callable[[Any], str | None], server_args: Any) 
             "probabilities belong to one candidate)"
         )
     else:
-        reason = _asked_as_a_chain(original, server_args)
+        reason = _asked_as(original, server_args, speculative_eagle_topk=1)
     if _asked is not None:
         _asked.turned_off = reason or ""
     if reason is not None:
@@ -135,34 +144,36 @@ def _configured(server_args: Any) -> list[int] | None:
     return None if steps is None else list(steps(path))
 
 
-def _asked_as_a_chain(original: Callable[[Any], str | None], server_args: Any) -> str | None:
+def _asked_as(original: Callable[[Any], str | None], server_args: Any, **shown: Any) -> str | None:
+    """SGLang's own answer if some arguments were others, so that its other refusals stay."""
     module: Any = importlib.import_module(_PARAMS)
     if not hasattr(module, "resolving_view"):
         # 0.5.17: the arguments themselves are read, and can still be written here.
-        given = server_args.speculative_eagle_topk
-        server_args.speculative_eagle_topk = 1
+        given = {name: getattr(server_args, name) for name in shown}
         try:
+            for name, value in shown.items():
+                setattr(server_args, name, value)
             return original(server_args)
         finally:
-            server_args.speculative_eagle_topk = given
+            for name, value in given.items():
+                setattr(server_args, name, value)
     view = module.resolving_view
-    module.resolving_view = lambda given: _AsAChain(view(given))
+    module.resolving_view = lambda given: _Shown(view(given), shown)
     try:
         return original(server_args)
     finally:
         module.resolving_view = view
 
 
-class _AsAChain:
-    """SGLang's view of its arguments, with topk 1."""
+class _Shown:
+    """SGLang's view of its arguments, with some shown as others."""
 
-    speculative_eagle_topk = 1
-
-    def __init__(self, view: Any) -> None:
+    def __init__(self, view: Any, shown: dict[str, Any]) -> None:
         self._view = view
+        self._shown = shown
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._view, name)
+        return self._shown[name] if name in self._shown else getattr(self._view, name)
 
 
 def init_params(original: Callable[[Any], None], server_args: Any) -> None:

@@ -82,7 +82,12 @@ class Off:
         """The drafter's only attention layer; None where keep cannot be had."""
         if self.keep_reason:
             return None
-        if self._attention is None:
+        if self._attention is None and self._worker.speculative_algorithm.is_standalone():
+            self.keep_reason = (
+                "a standalone drafter reads no hidden states: it drafts from its own KV alone, "
+                "which only its whole draft-extend writes"
+            )
+        elif self._attention is None:
             model = self._worker._draft_worker.draft_runner.model
             layers = [m for m in model.modules() if type(m).__name__ == "RadixAttention"]
             if len(layers) == 1 and hasattr(model, "model"):
@@ -114,10 +119,21 @@ class Off:
         """Whether the next off round must compare what keep writes with the whole draft-extend."""
         return not self._probed and self.attention() is not None
 
+    def most(self, size: float) -> float:
+        """Largest difference of a kept key or value that counts as none."""
+        return TOLERANCE * max(size, 1e-6)
+
+    def tried(self, problem: str) -> None:
+        """Take what start-up found; all ranks must come to the same answer."""
+        if adapter_sglang.least_of_all_ranks(int(not problem)):
+            return
+        self.keep_reason = problem or "keep failed at start-up on another rank"
+        log.warning("specdeck: off runs warm: %s", self.keep_reason)
+
     def probed(self, gap: float, size: float, problem: str) -> None:
         """Take the comparison; all ranks must come to the same answer."""
         self._probed = True
-        fits = not problem and gap <= TOLERANCE * max(size, 1e-6)
+        fits = not problem and gap <= self.most(size)
         if adapter_sglang.least_of_all_ranks(int(fits)):
             log.info("specdeck: off keeps the drafter's KV (largest gap %.2e of %.2e)", gap, size)
             return

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from engine_patch import adapter_cold as cold
-from engine_patch import shm
+from engine_patch import adapter_rebuild, shm
 from engine_patch.adapter_facts import reserve_per_request
 from engine_patch.adapter_tiers import TierController
 from engine_patch.chooser import JOURNAL_LENGTH, Chooser, Window
@@ -25,7 +25,7 @@ from engine_patch.contract import JournalEntry, Mode, OffFlavour
 from engine_patch.published import COSTS, RankFacts
 from engine_patch.step_times import StepTimes
 from engine_patch.tier import OFF, TierName
-from engine_patch.wire import Number, RankCommand, WireError, decode
+from engine_patch.wire import REBUILD, Number, RankCommand, WireError, decode
 
 log = logging.getLogger("specdeck")
 
@@ -80,6 +80,9 @@ class Rank:
         self._prefilling = self._joining = 0
         self._refused = ""
         self._slots: tuple[int | None, int | None] = (None, None)
+        self._rebuilt = 0
+        self._commanded_at: int | None = None
+        self._confirm_steps: int | None = None
         self._silent = False
         self._journal: deque[bytes] = deque(maxlen=JOURNAL_LENGTH)
         self._journaled = 0
@@ -113,6 +116,10 @@ class Rank:
         self._decode_steps += 1
         if tier is not None and tier != OFF:
             self._verify_steps += 1
+        self._confirm(tier)
+        if self._moved():
+            # Now, not when the result of the batch before is there, which is one step later.
+            self.publish()
 
     def finished(self, batch: Any, result: Any) -> None:
         """The result of a batch was processed; it may be older than the last launched one."""
@@ -147,6 +154,8 @@ class Rank:
 
     def command(self, numbers: Mapping[str, Number]) -> bool:
         """Take a command; whether it was taken."""
+        if numbers.keys() == REBUILD.keys():
+            return self._rebuild()
         chooser = self.chooser
         if chooser is None:
             self._refused = self._facts.unsupported or "this rank cannot switch"
@@ -172,10 +181,39 @@ class Rank:
         )
         self._refused = "" if answer.applied else answer.message
         self._slots = (answer.needed_slots, answer.free_slots)
+        if answer.applied:
+            moves = command.mode is not Mode.AUTO and chooser.wanted != self._tier()
+            self._commanded_at = self._decode_steps if moves else None
         self.publish()
         return answer.applied
 
     # Inside.
+
+    def _rebuild(self) -> bool:
+        mine, chooser = self._tiers, self.chooser
+        asked = None if chooser is None else chooser.off_flavour
+        holes = 0
+        if mine is None or mine.off is None:
+            self._refused = "this server has no tier off, so no request has a hole"
+        elif self._tier() == OFF and mine.off.flavour(asked) is OffFlavour.COLD:
+            self._refused = (
+                "off runs cold, so a rebuilt request has a hole again at its next token: "
+                "command another tier or flavour first"
+            )
+        else:
+            holes, self._refused = adapter_rebuild.rebuild(self._scheduler)
+        self._rebuilt += holes
+        if holes:
+            self._times.disturb()
+        self.publish()
+        return not self._refused
+
+    def _confirm(self, tier: TierName | None) -> None:
+        """A decode step was launched: does it run what the last command asked for?"""
+        if self._commanded_at is None or self.chooser is None or tier != self.chooser.wanted:
+            return
+        self._confirm_steps = self._decode_steps - self._commanded_at
+        self._commanded_at = None
 
     def _missing(self, command: RankCommand) -> str:
         """Tiers of a command that this rank has not built (another replica may have)."""
@@ -316,6 +354,8 @@ class Rank:
             "keep_reason": "" if off is None else off.keep_reason,
             "bridges": 0 if mine is None else mine.bridges,
             "cold_requests": cold.count(self._scheduler.running_batch.reqs),
+            "rebuilt_requests": self._rebuilt,
+            "confirm_steps": self._confirm_steps,
             "hook_us": self._hook_ns / 1000 / self._hook_batches if self._hook_batches else None,
         }
 

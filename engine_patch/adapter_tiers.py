@@ -154,6 +154,10 @@ class TierController:
         for name in self.planned:
             if name not in self.states:
                 self._build(TierShape.parse(name), sizes)
+        if OFF in self.states:
+            from engine_patch import adapter_flavour
+
+            adapter_flavour.try_keep(self.off, self.worker._draft_worker)
         self.ready = True
         log.info(
             "specdeck: tiers built: %s; off runs as %s",
@@ -236,7 +240,9 @@ class TierController:
         self.announced = wanted
         fits = self.reserve != NEXT or length_of(wanted) <= reserved
         tier = wanted if fits else self.active
-        bridge = tier != OFF and self._stale and OFF in self.states and not cold_by_environment()
+        # An off round that waits for slots is the bridge itself, so that a move up from off takes
+        # two rounds whatever it needs.
+        bridge = wanted != OFF and self._stale and OFF in self.states and not cold_by_environment()
         if bridge:
             tier = OFF
             self.bridges += 1

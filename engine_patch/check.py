@@ -1,4 +1,4 @@
-"""``specdeck engine``: does the plugin fit the SGLang installed here, and the embedded engine.
+"""``specdeck engine``: does the plugin fit the SGLang here, rebuild, and the embedded engine.
 
 Exit codes: 0 the plugin fits; 1 it refuses; 2 wrong arguments; 7 SGLang is not installed here.
 """
@@ -21,11 +21,14 @@ NO_ENGINE = 7
 
 _HELP = """\
 usage: specdeck engine check [--root SGLANG_FOLDER | --wheel SGLANG_WHEEL]
+       specdeck engine rebuild URL
        specdeck engine embedded [OPTIONS]
 
 check     compare the SGLang installed here with what the plugin touches
           (exit code 0: fits, 1: the plugin would refuse, 7: no SGLang here);
           with --root a folder, with --wheel a wheel that is not installed
+rebuild   let an engine prefill requests anew that lived through a cold off
+          (its admin key: SPECDECK_ENGINE_ADMIN_KEY)
 embedded  run the embedded engine, for machines without a GPU
 """
 
@@ -40,6 +43,13 @@ def run(argv: Sequence[str]) -> int:
         from engine_patch.embedded.__main__ import main
 
         return int(main(words[1:]) or 0)
+    if words[0] == "rebuild":
+        if words[1:] in (["--help"], ["-h"]):
+            sys.stdout.write(_HELP)
+            return FITS
+        from engine_patch import rebuild_cli
+
+        return rebuild_cli.run(words[1:])
     if words[0] != "check":
         sys.stderr.write(f"specdeck engine: unknown command {words[0]!r}\n{_HELP}")
         return USAGE

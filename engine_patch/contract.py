@@ -179,6 +179,8 @@ class RankState(Wire):
         step: decode steps this rank has launched since its start.
         applied_epoch, applied_generation: order of the last command it applied.
         graph_misses: decode steps without a captured graph.
+        confirm_steps: decode steps from the last command that changed the tier to the first that
+            ran it, that one included; None before such a command, or where an idle engine obeyed.
     """
 
     tp_rank: int
@@ -188,6 +190,7 @@ class RankState(Wire):
     applied_epoch: int = 0
     applied_generation: int = 0
     graph_misses: int = 0
+    confirm_steps: int | None = None
 
 
 class KvSlots(Wire):
@@ -233,6 +236,8 @@ class ReplicaState(Wire):
         decode_tokens: output tokens emitted by decode steps.
         decode_steps, verify_steps: steps launched, and those of them that verified drafts.
         retractions: requests retracted for lack of KV slots.
+        cold_requests: running requests with a hole in the drafter's KV.
+        rebuilt_requests: those that were prefilled anew by order, since boot.
         age_ms: age of these numbers when the answer was made.
         sample: number that rises with each new set of numbers; equal means not a new sample.
         observed: False where no rank of it can be seen: every number here is then a placeholder,
@@ -258,6 +263,7 @@ class ReplicaState(Wire):
     graph_misses: int = 0
     switches: int = 0
     cold_requests: int = 0
+    rebuilt_requests: int = 0
     age_ms: float = 0.0
     sample: int = 0
     observed: bool = True
@@ -429,6 +435,23 @@ class CommandAnswer(Wire):
     replicas: tuple[ReplicaAnswer, ...]
     claim: Claim | None = None
     lease: Lease | None = None
+
+
+class ReplicaRebuilt(Wire):
+    """How many requests of one DP replica were rebuilt, or why none was."""
+
+    dp_rank: int
+    rebuilt: int = 0
+    message: str = ""
+
+
+class RebuildAnswer(Wire):
+    """Answer of ``POST /speculation/rebuild``: requests with a hole in the drafter's KV are
+    retracted and prefilled anew."""
+
+    protocol: int
+    boot_id: str
+    replicas: tuple[ReplicaRebuilt, ...]
 
 
 class Refusal(Wire):

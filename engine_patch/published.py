@@ -78,6 +78,9 @@ class RankLive(Wire):
         keep_reason: why the drafter's keys and values cannot be kept, "" if they can.
         bridges: off rounds with a whole draft-extend that a switch upwards needed.
         cold_requests: running requests with a hole in the drafter's KV.
+        rebuilt_requests: those that were prefilled anew by order, since boot.
+        confirm_steps: decode steps from the last command that changed the tier to the first that
+            ran it, that one included.
         hook_us: mean microseconds the plugin took per batch, since boot.
     """
 
@@ -107,6 +110,8 @@ class RankLive(Wire):
     keep_reason: str = ""
     bridges: int = 0
     cold_requests: int = 0
+    rebuilt_requests: int = 0
+    confirm_steps: int | None = None
     hook_us: float | None = None
 
 
@@ -180,6 +185,7 @@ def _replica(dp_rank: int, ranks: Sequence[Rank | None]) -> ReplicaState:
         graph_misses=live.graph_misses,
         switches=live.switches,
         cold_requests=live.cold_requests,
+        rebuilt_requests=live.rebuilt_requests,
         age_ms=round(first.age_ms, 3),
         sample=first.sample,
         not_counted=_NOT_COUNTED,
@@ -204,6 +210,7 @@ def _rank_state(place: int, rank: Rank | None) -> RankState:
         applied_epoch=live.applied_epoch,
         applied_generation=live.applied_generation,
         graph_misses=live.graph_misses,
+        confirm_steps=live.confirm_steps,
     )
 
 

@@ -10,15 +10,18 @@ import asyncio
 import hmac
 import ipaddress
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
 from engine_patch.contract import (
+    PROTOCOL,
     CommandAnswer,
+    RebuildAnswer,
     Refusal,
     RefusalCode,
     ReplicaAnswer,
+    ReplicaRebuilt,
     SpeculationCommand,
     SpeculationState,
 )
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
 PATH = "/speculation"
+REBUILD_PATH = f"{PATH}/rebuild"
 MOST_BYTES = 64 * 1024
 """Largest accepted body; a full command is below 4 kB."""
 
@@ -62,6 +66,19 @@ class Backend(Protocol):
 
     async def apply(self, command: RankCommand) -> tuple[ReplicaAnswer, ...]:
         """Carry a command to every rank; one answer per DP replica.
+
+        Raises:
+            ApplyTimeoutError: some replica did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Rebuilder(Protocol):
+    """An engine whose requests may have a hole in the drafter's KV, and can be made whole."""
+
+    async def rebuild(self) -> tuple[ReplicaRebuilt, ...]:
+        """Retract and resume; one answer per DP replica.
 
         Raises:
             ApplyTimeoutError: some replica did not answer.
@@ -111,6 +128,24 @@ class Desk:
             if isinstance(taken, Refusal):
                 return taken
             return await self._carry(taken)
+
+    async def rebuild(self) -> RebuildAnswer | Refusal:
+        """Let the ranks make requests whole that lived through a cold off."""
+        async with self._turn:
+            if not isinstance(self.backend, Rebuilder):
+                return self.front.refuse(
+                    RefusalCode.UNSUPPORTED, "this engine keeps no drafter KV", self._now_ms()
+                )
+            try:
+                replicas = await self.backend.rebuild()
+            except ApplyTimeoutError as error:
+                return self.front.refuse(RefusalCode.TIMEOUT, str(error), self._now_ms())
+        refused = [replica.message for replica in replicas if replica.message]
+        if refused and len(refused) == len(replicas):
+            return self.front.refuse(RefusalCode.UNSUPPORTED, refused[0], self._now_ms())
+        return RebuildAnswer(
+            protocol=PROTOCOL, boot_id=self.front.boot_id, replicas=tuple(replicas)
+        )
 
     async def _carry(self, taken: Accepted) -> CommandAnswer | Refusal:
         try:
@@ -232,7 +267,7 @@ def _json(body: BaseModel, status: int = 200) -> Response:
 
 
 def speculation_routes(desk: Callable[[], Desk]) -> list[Route]:
-    """The two routes, to be mounted on the engine's own HTTP server.
+    """The routes, to be mounted on the engine's own HTTP server.
 
     Args:
         desk: gives the desk; called for each request, since a server may be built before it exists.
@@ -273,4 +308,19 @@ def speculation_routes(desk: Callable[[], Desk]) -> list[Route]:
             return _json(answer, _STATUS.get(answer.code, 422))
         return _json(answer)
 
-    return [Route(PATH, get, methods=["GET"]), Route(PATH, put, methods=["PUT"])]
+    async def rebuild(request: Request) -> Response:
+        counter = desk()
+        host = request.client.host if request.client else None
+        refusal = counter.forbids(host, request.headers.get("authorization"))
+        if refusal is not None:
+            return _json(refusal, 403)
+        answer = await counter.rebuild()
+        if isinstance(answer, Refusal):
+            return _json(answer, _STATUS.get(answer.code, 422))
+        return _json(answer)
+
+    return [
+        Route(PATH, get, methods=["GET"]),
+        Route(PATH, put, methods=["PUT"]),
+        Route(REBUILD_PATH, rebuild, methods=["POST"]),
+    ]

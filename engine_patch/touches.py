@@ -111,6 +111,7 @@ _RUNNERS = "sglang.srt.model_executor.runner"
 _MODEL = "sglang.srt.model_executor.model_runner"
 _MEMORY = "sglang.srt.mem_cache.memory_pool"
 _RADIX = "sglang.srt.layers.radix_attention"
+_STANDALONE = "sglang.srt.speculative.standalone_worker_v2"
 _WIDTH = "sglang.srt.speculative.spec_utils"
 _GROUPS = "sglang.srt.distributed.parallel_state"
 _FIELDS = "sglang.srt.arg_groups.fields"
@@ -163,6 +164,8 @@ TABLE: tuple[Touch, ...] = (
             "speculative_num_draft_tokens", "_draft_worker", "plan_stream",
             "speculative_algorithm"),
     *_reads(_WORKER, "the drafter", "EagleDraftWorker", "topk", "draft_runner", "draft_worker"),
+    Touch(_STANDALONE, "StandaloneWorkerV2.__init__", Kind.METHOD,
+          "gives a standalone drafter our controller", hook="after", place=Place.WORKER),
     _function(_WIDTH, "resolve_num_tokens_per_req", "tells where the shape is read from"),
     # The relay: candidates of the widest tier from batch to batch, a tier's share to its draft.
     _method(_WORKER, "EagleDraftWorker.draft", "gives a tier its share of the candidates", "batch",
@@ -233,6 +236,14 @@ TABLE: tuple[Touch, ...] = (
             "running_batch", "waiting_queue", "chunked_req", "grammar_manager",
             "max_running_requests", "max_total_num_tokens", "page_size", "pool_stats_observer",
             "server_args", "forward_stream_ctx", "device"),
+    *_reads(_SCHEDULER, "rebuilds requests with a hole", "Scheduler", "last_batch",
+            "_engine_paused"),
+    _method(_SCHEDULER, "Scheduler.pause_generation", "rebuilds requests with a hole", "recv_req"),
+    _method(_SCHEDULER, "Scheduler.continue_generation", "rebuilds requests with a hole",
+            "recv_req"),
+    *_reads(_MESSAGES, "rebuilds requests with a hole", "PauseGenerationReqInput", "mode"),
+    *_reads(_MESSAGES, "rebuilds requests with a hole", "ContinueGenerationReqInput",
+            "torch_empty_cache"),
     Touch(_BATCH, "ScheduleBatch.retract_decode", Kind.METHOD, "counts retractions", hook="after",
           place=Place.SCHEDULER),
     *_reads(_BATCH, "the batch at hand", "ScheduleBatch",

@@ -75,6 +75,11 @@ def test_an_unset_cap_is_told_apart_from_the_one_in_force() -> None:
             Asked(algorithm="EAGLE3", adaptive=True, turned_off="attention DP is not supported"),
             "SGLang turned --speculative-adaptive off: attention DP is not supported",
         ),
+        (
+            _facts(unsupported="fixed", identity={"algorithm": "NGRAM"}),
+            Asked(algorithm="NGRAM", adaptive=True, turned_off="only EAGLE"),
+            "n-gram worker has one width built in",
+        ),
         (_facts(unsupported="pipeline"), Asked(algorithm="EAGLE3", adaptive=True), "pipeline"),
     ],
 )

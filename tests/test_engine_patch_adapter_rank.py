@@ -7,8 +7,9 @@ real servers (``tests/engine``).
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from engine_patch.observer import Observer
 from engine_patch.published import RankFacts, RankLive
 from engine_patch.shm import RankFile
 from engine_patch.tier_plan import parse, plan
-from engine_patch.wire import RankCommand, encode
+from engine_patch.wire import REBUILD, RankCommand, encode
 
 DECODE = SimpleNamespace(is_decode=lambda: True, is_extend=lambda: False)
 EXTEND = SimpleNamespace(is_decode=lambda: False, is_extend=lambda: True)
@@ -45,6 +46,9 @@ class Off:
 
     def __init__(self, _: object) -> None:
         pass
+
+    def attention(self) -> None:
+        """A drafter that is not tried at start-up."""
 
     def flavour(self, asked: OffFlavour | None) -> OffFlavour:
         """The asked flavour, else keep."""
@@ -352,8 +356,8 @@ def test_after_keep_or_cold_a_bridge_comes_before_the_first_draft(
         assert tiers.round.flavour is flavour
         rank.command(encode(RankCommand(mode=Mode.ON, tier="s1k1d2"), TIERS))
         seen = _steps(tiers, 2, 2, 2)
-        # One batch for the slots, and one for the bridge unless they are the same.
-        assert seen == [0, 1, 1] if flavour is OffFlavour.WARM else [0, 0, 1]
+        # The batch that waits for its slots is the bridge.
+        assert seen == [0, 1, 1]
         assert tiers.bridges == bridges
 
 
@@ -389,6 +393,107 @@ def test_requests_of_a_cold_spell_are_kept_apart_until_they_are_prefilled_again(
     adapter_cold.forget([whole, holed])
     assert not holed.skip_radix_cache_insert
     assert adapter_cold.without([2, 3], [whole, holed]) == [2, 3]
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang's two messages of a pause."""
+    module = ModuleType("sglang.srt.managers.io_struct")
+    for name in ("PauseGenerationReqInput", "ContinueGenerationReqInput"):
+        setattr(module, name, SimpleNamespace)
+    for name in ("sglang", "sglang.srt", "sglang.srt.managers"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+class Pausing(Scheduler):
+    """A scheduler that can retract what it runs and go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last_batch = None
+        self._engine_paused = False
+        self.seen: list[str] = []
+
+    def pause_generation(self, request: SimpleNamespace) -> None:
+        """Retract all."""
+        assert request.mode == "retract"
+        self.seen.append("pause")
+        self.running_batch.reqs = []
+
+    def continue_generation(self, request: SimpleNamespace) -> None:
+        """Go on."""
+        assert not request.torch_empty_cache
+        self.seen.append("continue")
+
+
+def _request() -> SimpleNamespace:
+    return SimpleNamespace(finished=lambda: False)
+
+
+def test_only_requests_with_a_hole_are_a_reason_to_rebuild(messages: None, tmp_path: Path) -> None:
+    scheduler = Pausing()
+    rank = _adaptive(scheduler, tmp_path)
+    scheduler.running_batch.reqs = [_request(), _request()]
+    assert rank.command(REBUILD)
+    assert (scheduler.seen, _live(tmp_path).rebuilt_requests) == ([], 0)
+    adapter_cold.mark(scheduler.running_batch.reqs[:1])
+    assert rank.command(REBUILD)
+    assert scheduler.seen == ["pause", "continue"]
+    assert (_live(tmp_path).rebuilt_requests, _live(tmp_path).refused) == (1, "")
+
+
+def test_nothing_is_rebuilt_while_off_runs_cold_or_the_engine_is_paused(
+    messages: None, tmp_path: Path
+) -> None:
+    scheduler = Pausing()
+    rank = _adaptive(scheduler, tmp_path)
+    rank.command(encode(RankCommand(mode=Mode.OFF, off_flavour=OffFlavour.COLD), TIERS))
+    rank.idle()
+    scheduler.running_batch.reqs = [_request()]
+    adapter_cold.mark(scheduler.running_batch.reqs)
+    assert not rank.command(REBUILD)
+    assert "off runs cold" in _live(tmp_path).refused
+    rank.command(encode(RankCommand(mode=Mode.OFF, off_flavour=OffFlavour.KEEP), TIERS))
+    scheduler._engine_paused = True
+    assert not rank.command(REBUILD)
+    assert "paused" in _live(tmp_path).refused
+    assert scheduler.seen == []
+
+
+def test_steps_from_a_command_to_its_tier_are_counted(scheduler: Scheduler, tmp_path: Path) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+
+    def step() -> int | None:
+        _steps(tiers, 2)
+        rank.launched(_batch(DECODE, 2), SimpleNamespace())
+        rank.publish()
+        return _live(tmp_path).confirm_steps
+
+    assert step() is None
+    for command, taken in (
+        (RankCommand(mode=Mode.OFF), (1,)),
+        # Its slots, and a whole round of the drafter, in one step.
+        (RankCommand(mode=Mode.ON, tier="s3k1d4"), (1, 2, 2)),
+        (RankCommand(mode=Mode.ON, tier="s1k1d2"), (1, 1)),
+    ):
+        rank.command(encode(command, TIERS))
+        assert tuple(step() for _ in taken) == taken
+
+
+def test_a_change_of_tier_is_published_before_the_result_of_the_batch_before(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    rank.command(encode(RankCommand(mode=Mode.OFF), TIERS))
+    _steps(tiers, 2)
+    assert _live(tmp_path).tier == "s3k1d4"
+    rank.launched(_batch(DECODE, 2), SimpleNamespace())
+    assert _live(tmp_path).tier == "off"
 
 
 def test_graph_sizes_above_a_tiers_limit_are_left_out_but_the_one_that_holds_it() -> None:
