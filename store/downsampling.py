@@ -1,9 +1,9 @@
 """Down-sampling: of an engine's old ticks one in so many seconds stays.
 
-Kept are the first tick of each stretch of ``every_ms`` and the ticks at which something was
-decided.  The inputs go as well, and without them verdicts cannot be verified; a marker of kind
-``downsampled`` says so for the range, in the database and in every session exported from it.  What
-is left whole begins at a checkpoint, so that everything from there on can be verified.
+Kept are the first tick of each stretch of ``every_ms``, the ticks at which something was decided
+and the newest.  The inputs go as well, and without them verdicts cannot be verified; a marker of
+kind ``downsampled`` says so for the range, in the database and in every session exported from it.
+What is left whole begins at a checkpoint, so that everything from there on can be verified.
 
 Whether a tick stays depends on nothing but the tick before it: one step or many come to the same.
 """
@@ -73,13 +73,13 @@ class Downsampling:
         self, connection: Connection, ticks: Sequence[tuple[int, int, int]], *, follows: bool
     ) -> None:
         first, last = ticks[0][1], ticks[-1][1]
-        decided = self._decided(connection, first, last)
+        stay = self._decided(connection, first, last) | {self._newest(connection)}
         stretch = self._stretch_before(connection, first)
         doomed = []
         for row_id, seq, at_utc_ms in ticks:
             same = at_utc_ms // self._every_ms == stretch
             stretch = at_utc_ms // self._every_ms
-            if same and seq not in decided and at_utc_ms < self._before:
+            if same and seq not in stay and at_utc_ms < self._before:
                 doomed.append(row_id)
         if doomed:
             connection.execute(delete(TickRow).where(col(TickRow.id).in_(doomed)))
@@ -105,6 +105,11 @@ class Downsampling:
                 )
             ).scalars()
         )
+
+    def _newest(self, connection: Connection) -> int:
+        """The sequence goes on from there, so it stays."""
+        newest = select(func.max(TickRow.seq)).where(TickRow.engine_ref == self._ref)
+        return int(connection.execute(newest).scalar() or 0)
 
     def _stretch_before(self, connection: Connection, first: int) -> int | None:
         at = connection.execute(
