@@ -15,6 +15,7 @@ from controlplane.controller import ControllerConfig, ControllerState
 from controlplane.policy_choice import choose
 from controlplane.sessions_inputs import Intake
 from controlplane.settings import EngineSettings
+from controlplane.setup_key import differences
 from controlplane.turns import Turn
 from engine_patch.contract import Mode
 from engine_patch.costs import StepCost
@@ -58,7 +59,7 @@ class Pilot:
 
     @property
     def costs(self) -> tuple[StepCost, ...]:
-        """The step-cost table the engine last sent; empty if it has none."""
+        """The step-cost table in use; empty if nothing is measured for this setup."""
         return self._costs
 
     def adopt(
@@ -66,12 +67,14 @@ class Pilot:
     ) -> PolicyConfig | None:
         """Take over what is known of the engine.
 
+        Costs that were measured on another setup are dropped, until this one has told its own.
+
         Returns:
             The policy version to store, if that made a new one.
         """
-        self.facts = facts
-        if costs:
+        if costs or (self.facts is not None and differences(self.facts, facts)):
             self._costs = costs
+        self.facts = facts
         new = None
         if self.policy is None:
             chosen = choose(self._settings, self.history, facts, self._costs, now_utc_ms)

@@ -40,15 +40,14 @@ async def list_sources(service: TheService) -> list[SourceStatus]:
 @router.get("/engines/{engine_id}/costs", responses=declared(404))
 async def show_costs(engine_id: EngineId, service: TheService) -> Costs:
     """The step-cost table that automation reckons with; empty if nothing is measured."""
-    pilot = service.runner(engine_id).pilot
+    runner = service.runner(engine_id)
+    pilot = runner.pilot
     if pilot.facts is None:
         return Costs()
     key = setup_key(pilot.facts)
     if not pilot.costs:
         return Costs(setup_key=key)
-    table = pilot.facts.simulation_table
-    source = f"simulation table {table}" if pilot.facts.simulated else "told by the engine"
-    return Costs(setup_key=key, source=source, costs=pilot.costs)
+    return Costs(setup_key=key, source=runner.costs.source, costs=pilot.costs)
 
 
 @router.get("/engines/{engine_id}/moment", responses=declared(404))

@@ -12,8 +12,10 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from controlplane.cost_lookup import CostLookup
 from controlplane.desk import Desk
 from controlplane.engine import EngineClient
+from controlplane.engine_life import life_notes
 from controlplane.hub import Event
 from controlplane.messages import EngineStatus
 from controlplane.pace import SOON_S, phase_ms, renews
@@ -24,6 +26,7 @@ from controlplane.restoring import restore
 from controlplane.settings import EngineSettings
 from controlplane.surroundings import Surroundings
 from store.db import Record
+from store.marks import AUTHOR as MARKS_AUTHOR
 from store.observations import Gap, PluginStatus, Sample
 from store.policies import PolicyConfig
 from store.records import (
@@ -32,6 +35,7 @@ from store.records import (
     ControlInput,
     EngineRecord,
     EngineSwitch,
+    Marker,
     OutcomeKind,
     Override,
     Tick,
@@ -85,6 +89,7 @@ class Runner:
             publish=self._publish,
             lost=self.pilot.intake.lost,
         )
+        self.costs = CostLookup(around.store, around.clock)
         self._client = client
         self._around = around
         self._tick: Tick | None = None
@@ -168,6 +173,7 @@ class Runner:
         for task in tuple(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self.costs.close()
         await self._client.aclose()
 
     async def _loop(self) -> None:
@@ -215,7 +221,7 @@ class Runner:
         self.counts.polls += 1
         self.counts.poll_s += (clock.mono_ms() - begun) / 1000
         self.counts.gaps += isinstance(polled.observation, Gap)
-        records = self._learned(polled)
+        records = await self._learned(polled)
         tick, command, ended = self.pilot.step(polled.observation)
         for decision in tick.decisions:
             self.counts.decisions[decision.outcome] += 1
@@ -251,15 +257,30 @@ class Runner:
         facts = self.pilot.facts
         return facts is not None and facts.plugin is PluginStatus.PRESENT
 
-    def _learned(self, polled: Polled) -> list[Record]:
+    async def _learned(self, polled: Polled) -> list[Record]:
         """What a poll told beside the sample itself: facts, and changes the engine made."""
         records: list[Record] = []
         now = self._around.clock.utc_ms()
         if polled.facts_changed is not None:
+            records += [
+                Marker(
+                    engine_id=self.engine_id,
+                    at_utc_ms=now,
+                    seq=self._seq,
+                    kind=note.kind,
+                    author=MARKS_AUTHOR,
+                    text=note.text,
+                )
+                for note in life_notes(self.record.facts, polled.facts_changed)
+            ]
             self.record = self.record.model_copy(update={"facts": polled.facts_changed})
             records.append(self.record)
-            new: PolicyConfig | None = self.pilot.adopt(polled.facts_changed, polled.costs, now)
-            records += [new] if new else []
+        facts, changed = self.record.facts, polled.facts_changed is not None
+        if facts is not None and (changed or isinstance(polled.observation, Sample)):
+            costs = await self.costs.look(facts, polled.costs, changed=changed)
+            if costs is not None:
+                new: PolicyConfig | None = self.pilot.adopt(facts, costs, now)
+                records += [new] if new else []
         if isinstance(polled.observation, Sample):
             records += [
                 EngineSwitch(

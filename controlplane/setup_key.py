@@ -17,8 +17,35 @@ def setup_key(facts: EngineFacts) -> str:
     free and an unchanged setup must keep its key over a restart.  A simulated engine has keys of
     its own.
     """
+    parts, identity = _parts(facts), facts.identity
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return "_".join(
+        (
+            f"{_slug(parts['engine'])}-{_slug(parts['engine_version'])}",
+            _slug(str(parts["model"]).rstrip("/").rsplit("/", 1)[-1] if identity else None),
+            f"{_slug(parts['gpu'])}x{identity.gpu_count if identity else '-'}",
+            _slug(parts["attention_backend"]),
+            f"tp{identity.tp_size}-dp{identity.dp_size}" if identity else "-",
+            digest,
+        )
+    )
+
+
+def differences(before: EngineFacts, now: EngineFacts) -> list[tuple[str, object, object]]:
+    """Parts of the key that are known of both and differ: (name, before, now)."""
+    old, new = _parts(before), _parts(now)
+    unknown: tuple[object, ...] = (None, [])
+    return [
+        (name, old[name], new[name])
+        for name in old
+        if old[name] not in unknown and new[name] not in unknown and old[name] != new[name]
+    ]
+
+
+def _parts(facts: EngineFacts) -> dict[str, object]:
     versions, identity = facts.versions, facts.identity
-    parts = {
+    return {
         "engine": versions.engine if versions else None,
         "engine_version": versions.engine_version if versions else None,
         "plugin_version": versions.plugin_version if versions else None,
@@ -37,18 +64,6 @@ def setup_key(facts: EngineFacts) -> str:
         "off_kind": facts.off_kind,
         "simulation": facts.simulation_table if facts.simulated else None,
     }
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return "_".join(
-        (
-            f"{_slug(parts['engine'])}-{_slug(parts['engine_version'])}",
-            _slug(str(parts["model"]).rstrip("/").rsplit("/", 1)[-1] if identity else None),
-            f"{_slug(parts['gpu'])}x{identity.gpu_count if identity else '-'}",
-            _slug(parts["attention_backend"]),
-            f"tp{identity.tp_size}-dp{identity.dp_size}" if identity else "-",
-            digest,
-        )
-    )
 
 
 def _two_digits(value: int | None) -> int | None:
