@@ -14,7 +14,7 @@ from controlplane.engine import EngineClient
 from controlplane.pilot import Pilot
 from controlplane.settings import EngineSettings
 from controlplane.version import VERSION
-from store.errors import StoreError
+from store.errors import StoreError, StoreUnwritable
 from store.observations import Sample
 from store.policies import Stance
 from store.records import EngineRecord, EngineSwitch
@@ -100,6 +100,10 @@ async def record(
                 progress(seq)
             period = round(poll_s * 1000)
             await asyncio.sleep((period - (clock.mono_ms() - begun) % period) / 1000)
+    except StoreUnwritable:
+        # It ends here, and not as it should: what was not committed is not in it.
+        writer.close()
+        raise
     finally:
         try:
             writer.finish()

@@ -249,6 +249,8 @@ class SessionWriter:
                 self._open = True
             return int(self._db.execute(statement, values).lastrowid or 0)
         except sqlite3.Error as error:
+            # A full disk ends the transaction: there is nothing left of it to commit.
+            self._open = self._db.in_transaction
             raise explain(error, self.path) from error
 
     def _tick_template(self, text: bytes, *, is_gap: bool) -> tuple[int, bytes] | None:

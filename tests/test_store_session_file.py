@@ -352,6 +352,31 @@ def test_a_bound_stops_the_recording_and_keeps_what_there_is(tmp_path: Path) -> 
     assert path.stat().st_size < 160_000
 
 
+def test_a_full_disk_ends_the_recording_and_keeps_what_was_committed(tmp_path: Path) -> None:
+    path = tmp_path / "full.specdeck"
+    writer = SessionWriter.create(path, META)
+    # SQLite's own limit gives the very error of a disk without room.
+    pages = writer._db.execute("PRAGMA page_count").fetchone()[0]
+    writer._db.execute(f"PRAGMA max_page_count = {pages + 12}")
+    safe, told = 0, ""
+    for tick in DAY:
+        try:
+            writer.add_tick(tick)
+            if tick.observation.seq % 20 == 0:
+                writer.commit()
+                safe = tick.observation.seq
+        except StoreUnwritable as full:
+            told = str(full)
+            break
+    assert "full.specdeck cannot grow: the disk is full" in told
+    assert 0 < safe < len(DAY)
+    writer.close()
+    with SessionFile.open(path) as session:
+        assert session.ticks(limit=10_000)[-1].observation.seq == safe
+        assert session.count() == safe
+        assert not session.complete
+
+
 @given(
     lines=st.lists(st.text(max_size=10), max_size=30),
     edits=st.dictionaries(st.integers(0, 29), st.text(max_size=10), max_size=5),
