@@ -44,7 +44,11 @@ class Server:
     async def tier(self, name: str) -> float:
         """Ask for a tier; returns seconds until every rank reports it."""
         start = time.perf_counter()
+        # "off-cold" is off in that flavour.
+        name, _, flavour = name.partition("-")
         mode = {"mode": "off"} if name == "off" else {"mode": "on", "tier": name}
+        if flavour:
+            mode["off_flavour"] = flavour
         status, answer = await self.put(**mode)
         if status != 200:
             raise RuntimeError(f"{self.name}: {name}: {status} {answer}")
@@ -193,7 +197,8 @@ async def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.2)
     parser.add_argument("--limit", type=float, default=400, help="start nothing new after it")
     parser.add_argument("--label", required=True)
-    parser.add_argument("--parts", default="rounds,auto,swing,latency")
+    parser.add_argument("--flavours", default="", help="off in each of these, in the rounds")
+    parser.add_argument("--parts", default="rounds,auto,latency")
     parser.add_argument("--out", required=True)
     chosen = parser.parse_args()
     begin = time.perf_counter()
@@ -219,7 +224,8 @@ async def main() -> None:
         servers: dict[str, tuple[Server, bool]] = {}
         if chosen.plain:
             servers["plain"] = (Server(session, "plain", chosen.plain), False)
-        for tier in tiers:
+        flavours = [f"off-{flavour}" for flavour in chosen.flavours.split(",") if flavour]
+        for tier in [*tiers, *flavours]:
             servers[tier] = (patched, True)
 
         async def ready(name: str) -> Server:
@@ -238,7 +244,7 @@ async def main() -> None:
                     if clients > limits.get(name, 10**6):
                         continue
                     server = await ready(name)
-                    accept = {"plain": 1.0, "off": 1.0}.get(name, 2.0)
+                    accept = 1.0 if name.startswith(("plain", "off")) else 2.0
                     row = await rounds(server, clients, servers[name][1], chosen.seconds, accept)
                     result["rounds"].append({"tier": name, **row})
                     print(name, json.dumps(row), flush=True)
@@ -250,17 +256,19 @@ async def main() -> None:
                 seen = table.setdefault(row["tier"], {})
                 seen[row["clients"]] = (seen.get(row["clients"], rate) + rate) / 2
         result["table_tok_s"] = table
-        own = {tier: rates for tier, rates in table.items() if tier != "plain"}
+        own = {tier: rates for tier, rates in table.items() if tier in tiers}
+        if own:
+            result["thresholds"] = thresholds(own, grid)
+            save()
         if "auto" in parts and own:
-            order = thresholds(own, grid)
-            result["thresholds"] = order
+            order = result["thresholds"]
             upstream = Server(session, "upstream", chosen.upstream) if chosen.upstream else None
             for clients in grid:
                 requests = clients * (3 if clients <= 16 else 2)
                 runs: list[tuple[str, Callable[[], Any]]] = [
                     (name, lambda name=name: ready(name))
-                    for name in servers
-                    if clients <= limits.get(name, 10**6)
+                    for name in ["plain", *tiers]
+                    if name in servers and clients <= limits.get(name, 10**6)
                 ]
 
                 async def auto(order: dict[str, Any] = order) -> Server:

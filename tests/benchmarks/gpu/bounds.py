@@ -1,0 +1,91 @@
+"""Medians and lower bounds of speed ratios over several runs of ``rounds.py``.
+
+Each file is one run; a ratio is taken within a run (round times of A B ... B A blocks averaged
+first), so that a slow machine slows both sides.  The lower bound is one-sided, 95 %, of the mean
+(Student's t).  Pass: median at least 0.98 and lower bound at least 0.95.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+MEDIAN, LOWER = 0.98, 0.95
+T95 = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015, 7: 1.943, 8: 1.895, 9: 1.860, 10: 1.833}
+"""One-sided 95 % quantiles of Student's t, by the number of runs."""
+
+
+def lower(values: list[float]) -> float | None:
+    """The bound; None for a single run."""
+    n = len(values)
+    if n < 2:
+        return None
+    return statistics.mean(values) - T95[min(n, 10)] * statistics.stdev(values) / n**0.5
+
+
+def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
+    """Off against plain, by clients: plain's round time over off's."""
+    times: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for row in run["rounds"]:
+        if row["round_ms"]:
+            times[row["tier"], row["clients"]].append(row["round_ms"])
+    mean = {key: statistics.mean(values) for key, values in times.items()}
+    return {
+        ("off / plain", clients): mean["plain", clients] / mean["off", clients]
+        for tier, clients in mean
+        if tier == "off" and ("plain", clients) in mean
+    }
+
+
+def loop_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
+    """``auto`` against the best fixed tier, plain and upstream, by clients."""
+    rates = {(row["tier"], row["clients"]): row["tok_s"] for row in run["loops"]}
+    found = {}
+    for tier, clients in rates:
+        if tier != "auto":
+            continue
+        others = {t: rate for (t, c), rate in rates.items() if c == clients and t != "auto"}
+        fixed = [rate for t, rate in others.items() if t not in ("plain", "upstream")]
+        if fixed:
+            found["auto / best fixed", clients] = rates[tier, clients] / max(fixed)
+        for name in ("plain", "upstream"):
+            if name in others:
+                found[f"auto / {name}", clients] = rates[tier, clients] / others[name]
+    return found
+
+
+def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per ratio and number of clients."""
+    gathered: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for run in runs:
+        for key, ratio in (decode_ratios(run) | loop_ratios(run)).items():
+            gathered[key].append(ratio)
+    rows = []
+    for (name, clients), values in sorted(gathered.items()):
+        bound, median = lower(values), statistics.median(values)
+        rows.append({
+            "ratio": name, "clients": clients, "runs": len(values), "median": round(median, 4),
+            "lower95": None if bound is None else round(bound, 4),
+            "pass": None if bound is None else median >= MEDIAN and bound >= LOWER,
+        })  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    rows = summary([json.loads(file.read_text()) for file in chosen.files])
+    for row in rows:
+        print(json.dumps(row))
+    if chosen.out:
+        chosen.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

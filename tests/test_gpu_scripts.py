@@ -1,0 +1,153 @@
+"""What can be checked of the GPU measurements without a GPU: shell, arguments, arithmetic."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.engine.token_spread import compare, places
+
+GPU = Path(__file__).parent / "benchmarks/gpu"
+SCRIPTS = ("rounds", "equality", "sampled", "swing", "switches", "ranks", "bounds")
+
+
+def _load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A script as a module, with its neighbours in reach as when it is run."""
+    monkeypatch.syspath_prepend(str(GPU))
+    spec = importlib.util.spec_from_file_location(f"gpu_{name}", GPU / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _suite(*parts: str, out: Path, **more: str) -> str:
+    done = subprocess.run(
+        ["bash", GPU / "suite.sh", "chunks", "triton", *parts],
+        env={"PATH": "/usr/bin:/bin", "DRY": "1", "OUT": str(out)} | more,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_every_part_of_the_suite_names_its_servers_and_measurements(tmp_path: Path) -> None:
+    for part, servers, script in (
+        ("equality", 3, "equality.py"),
+        ("sampled", 3, "sampled.py"),
+        ("switches", 1, "switches.py"),
+        ("ranks", 1, "ranks.py"),
+        ("speed", 2, "rounds.py"),
+    ):
+        said = _suite(part, out=tmp_path, EXTRA="--page-size 64").splitlines()
+        launched = [line for line in said if line.startswith("launch")]
+        assert len(launched) == servers
+        assert all(line.endswith("--page-size 64") for line in launched)
+        assert any(line.startswith("measure") and script in line for line in said)
+
+
+def test_repeats_and_the_swing_follow_the_rounds(tmp_path: Path) -> None:
+    said = _suite("speed", out=tmp_path, REPEATS="3", SWING="1", UPSTREAM="1", FLAVOURS="keep,cold")
+    assert said.count("rounds.py") == 3
+    assert said.count("--flavours keep,cold") == 3
+    assert said.index("bounds.py") < said.index("swing.py")
+    assert "speed-triton-3.json --high 256" in said
+    assert said.count("--upstream") == 4
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_takes_its_arguments(name: str) -> None:
+    pytest.importorskip("aiohttp")
+    done = subprocess.run(
+        [sys.executable, GPU / f"{name}.py", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "usage" in done.stdout
+
+
+def _run(off_ms: float, auto: float) -> dict[str, Any]:
+    return {
+        "rounds": [
+            {"tier": "plain", "clients": 1, "round_ms": 4.0},
+            {"tier": "off", "clients": 1, "round_ms": off_ms},
+            {"tier": "off", "clients": 2, "round_ms": None},
+        ],
+        "loops": [
+            {"tier": "plain", "clients": 1, "tok_s": 100.0},
+            {"tier": "s3k1d4", "clients": 1, "tok_s": 200.0},
+            {"tier": "auto", "clients": 1, "tok_s": auto},
+        ],
+    }
+
+
+def test_a_ratio_passes_by_median_and_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = _load("bounds", monkeypatch).summary
+    rows = {row["ratio"]: row for row in summary([_run(4.0, 200), _run(4.0, 202), _run(4.1, 198)])}
+    assert set(rows) == {"off / plain", "auto / best fixed", "auto / plain"}
+    assert rows["off / plain"]["median"] == 1.0
+    assert 0.95 < rows["off / plain"]["lower95"] < 1.0
+    assert rows["off / plain"]["pass"]
+    wide = {row["ratio"]: row for row in summary([_run(4.0, 200), _run(4.0, 240), _run(4.0, 160)])}
+    assert wide["auto / best fixed"]["median"] == 1.0
+    assert not wide["auto / best fixed"]["pass"]
+    alone = summary([_run(4.0, 200)])
+    assert all(row["lower95"] is None and row["pass"] is None for row in alone)
+
+
+def test_the_committed_runs_can_be_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = GPU.parent / "results/gpu-2026-11-29"
+    runs = [json.loads((results / name).read_text()) for name in ("speed-fa3.json",)]
+    rows = _load("bounds", monkeypatch).summary(runs)
+    assert {row["ratio"] for row in rows} >= {"off / plain", "auto / best fixed"}
+
+
+def test_the_oracle_of_a_swing_knows_the_best_tier_of_each_phase(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("aiohttp")
+    swing = _load("swing", monkeypatch)
+    assert swing.work_of(256, 20_000, 6.0, 256) == 512
+    assert swing.work_of(1, 200, 6.0, 256) == 5
+    assert swing.work_of(256, 100, 1.0, 256) == 256
+    rows = {
+        "plain": [6.0, 6.0], "off": [6.2, 6.0], "s3k1d4": [3.0, 9.0], "auto": [3.1, 6.1],
+    }  # fmt: skip
+    assert swing.oracle(rows, ["off", "s3k1d4"]) == 9.0
+    found = swing.verdict([rows], ["off", "s3k1d4"])
+    assert found["oracle"]["median"] == pytest.approx(9.0 / 9.2, abs=1e-4)
+    assert found["plain"]["median"] > 1
+
+
+def test_equal_samples_are_told_from_others_at_the_stated_rate() -> None:
+    rng = random.Random(1)
+
+    def sample(weights: list[float]) -> list[int]:
+        return rng.choices(range(len(weights)), weights, k=3000)
+
+    even, tilted = [1.0] * 30, [1.0] * 29 + [2.0]
+    # One false alarm in 10,000 is accepted: none in 200 pairs.
+    assert all(compare(sample(even), sample(even), z=3.72).same for _ in range(200))
+    assert not compare(sample(even), sample(tilted), z=3.72).same
+    # Rare ones are put together and do not speak.
+    assert compare(list(range(900)), list(range(900, 1800)), z=3.72).same
+    assert compare([1] * 10, [1] * 10, z=3.72).same
+
+
+def test_a_place_is_a_token_with_the_one_before_it() -> None:
+    assert places([[5, 6, 7]], 0) == [(5,)]
+    assert places([[5, 6, 7]], 2) == [(6, 7)]
