@@ -55,6 +55,12 @@ async def _seen(ask: Callable[[], Awaitable[_Found | None]], seconds: float = 60
     return found
 
 
+async def _confirmed(client: ControlPlaneClient, name: str) -> str | None:
+    """The tier that all ranks run, once the engine has answered."""
+    tick = (await client.engine(name)).tick
+    return None if tick is None else tick.confirmed
+
+
 def _ended(running: Deck) -> str:
     code, errors, _ = running.end(signal.SIGTERM)
     assert code == 0
@@ -69,6 +75,7 @@ async def test_an_override_survives_a_kill_and_the_record_is_whole(
     name, arguments = _id(engine), ["--engine", engine.url, "--database", postgres_url]
     with deck(arguments, os.environ) as first:
         async with ControlPlaneClient(first.url) as client:
+            await _seen(lambda: _confirmed(client, name))
             override = await client.set_override(name, _off(), wait_s=60)
             assert override is not None
             last = (await client.ticks(name, limit=1))[0]
@@ -83,12 +90,7 @@ async def test_an_override_survives_a_kill_and_the_record_is_whole(
     environment = os.environ | {"SPECDECK_DATABASE": postgres_url}
     with deck(["--engine", engine.url], environment) as second:
         async with ControlPlaneClient(second.url) as client:
-
-            async def confirmed() -> bool | None:
-                tick = (await client.engine(name)).tick
-                return True if tick is not None and tick.confirmed == "off" else None
-
-            await _seen(confirmed)
+            assert await _seen(lambda: _confirmed(client, name)) == "off"
             assert await client.override(name) == override
             (again,) = await client.ticks(name, after_id=last.id - 1, limit=1)
             assert again == last
@@ -156,5 +158,6 @@ async def test_control_and_record_go_on_over_a_restart_of_the_server(
             seqs = await _seen(recorded)
             assert seqs == list(range(seqs[0], seqs[-1] + 1))
             assert (await client.check_audit()).intact
+            await _seen(lambda: _confirmed(client, name))
             assert await client.set_override(name, _off(), wait_s=60) is not None
         _ended(running)
