@@ -6,10 +6,16 @@ import asyncio
 import ssl
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-import httpx
-
+from controlplane.http_pool import (
+    HttpPool,
+    HungUpError,
+    NoConnectionError,
+    NotHttpError,
+    SlowConnectionError,
+    TooLongError,
+)
 from controlplane.one_request import OneRequest
 from controlplane.polled import EngineError
 from store.observations import GapReason
@@ -55,20 +61,26 @@ class EngineHttp:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("an engine's url is written http://HOST:PORT")
-        self.where = f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+        tls = parts.scheme == "https"
+        port = parts.port or (443 if tls else 80)
+        self.where = f"{parts.hostname}:{port}"
+        self._prefix = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~-._")
+        # Packing a scrape costs the engine more than loopback or a rack network gains.
+        self._fixed = (
+            f" HTTP/1.1\r\nhost: {_authority(parts.hostname, port)}\r\nuser-agent: specdeck\r\n"
+            "accept: */*\r\naccept-encoding: identity\r\n"
+        )
         self._reading = _bearer(api_key)
         self._commanding = _bearer(admin_key or api_key)
+        self._timeout_s = timeout_s
         self._left_s = max(LEFT_LEAST_S, LEFT_TIMES * timeout_s)
         self._lines: dict[str, OneRequest[Answer]] = {}
-        self._client = httpx.AsyncClient(
-            base_url=url.rstrip("/"),
-            verify=_trusted() if parts.scheme == "https" else False,
-            trust_env=False,
-            follow_redirects=False,
-            # Packing a scrape costs the engine more than loopback or a rack network gains.
-            headers={"accept-encoding": "identity", "user-agent": "specdeck"},
-            timeout=httpx.Timeout(None, connect=timeout_s, pool=timeout_s),
-            limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),
+        self._pool = HttpPool(
+            parts.hostname,
+            port,
+            tls=_trusted() if tls else None,
+            connect_s=timeout_s,
+            most_bytes=MOST_BYTES,
         )
 
     async def get(self, path: str, timeout_s: float, *, since: int | None = None) -> Answer:
@@ -77,10 +89,10 @@ class EngineHttp:
         Raises:
             EngineError: no answer, or none that can be read.
         """
-        query = {} if since is None else {"since": since}
-        request = self._client.build_request("GET", path, params=query, headers=self._reading)
+        query = "" if since is None else f"?since={since}"
+        request = f"GET {self._prefix}{path}{query}{self._fixed}{self._reading}\r\n".encode()
         left_s = max(self._left_s, timeout_s)
-        return await self._ask(f"GET {path}", request, timeout_s, left_s)
+        return await self._ask("GET", path, request, timeout_s, left_s)
 
     async def put(self, path: str, body: bytes, timeout_s: float) -> Answer:
         """Send a command, once.
@@ -88,91 +100,83 @@ class EngineHttp:
         Raises:
             EngineError: no answer, or none that can be read.
         """
-        headers = {**self._commanding, "content-type": "application/json"}
-        request = self._client.build_request("PUT", path, content=body, headers=headers)
+        head = (
+            f"PUT {self._prefix}{path}{self._fixed}{self._commanding}"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        )
         # A command that nobody waits for any more must not reach the engine late.
-        return await self._ask(f"PUT {path}", request, timeout_s, timeout_s)
+        return await self._ask("PUT", path, head.encode() + body, timeout_s, timeout_s)
 
     async def aclose(self) -> None:
         """Give up what is outstanding and close the connections."""
         for line in self._lines.values():
             await line.close()
-        await self._client.aclose()
+        await self._pool.aclose()
 
     async def _ask(
-        self, name: str, request: httpx.Request, timeout_s: float, left_s: float
+        self, method: str, path: str, request: bytes, timeout_s: float, left_s: float
     ) -> Answer:
-        line = self._lines.setdefault(name, OneRequest())
+        name = f"{method} {path}"
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = OneRequest()
         try:
-            return await line.ask(lambda: self._send(request, left_s), timeout_s)
+            return await line.ask(lambda: self._send(method, request, left_s), timeout_s)
         except TimeoutError:
             raise EngineError(
                 GapReason.TIMEOUT, f"{self.where} did not answer {name} within {timeout_s:g} s"
             ) from None
-        except httpx.ConnectTimeout:
+        except SlowConnectionError:
             raise EngineError(
-                GapReason.TIMEOUT, f"no connection to {self.where} within {timeout_s:g} s"
+                GapReason.TIMEOUT, f"no connection to {self.where} within {self._timeout_s:g} s"
             ) from None
-        except httpx.ConnectError as error:
+        except NoConnectionError as error:
             raise EngineError(
                 GapReason.UNREACHABLE,
                 f"cannot connect to {self.where} ({error}): is the engine up and its url right?",
             ) from None
-        except (httpx.RemoteProtocolError, httpx.DecodingError) as error:
-            if _hung_up(error):
-                raise EngineError(
-                    GapReason.UNREACHABLE, f"{self.where} hung up on {name}: did it stop?"
-                ) from None
+        except HungUpError:
+            raise EngineError(
+                GapReason.UNREACHABLE, f"{self.where} hung up on {name}: did it stop?"
+            ) from None
+        except NotHttpError as error:
             raise EngineError(
                 GapReason.BAD_ANSWER, f"{self.where} does not answer {name} in HTTP: {error}"
             ) from None
-        except httpx.TransportError as error:
-            # Only the kind: the text of some faults quotes the request, keys and all.
+        except TooLongError:
             raise EngineError(
-                GapReason.UNREACHABLE,
-                f"the connection to {self.where} broke ({type(error).__name__})",
+                GapReason.BAD_ANSWER,
+                f"{self.where} answers {path} with more than {MOST_BYTES // 1024 // 1024} MB: is "
+                "its url right?",
             ) from None
 
-    async def _send(self, request: httpx.Request, left_s: float) -> Answer:
+    async def _send(self, method: str, request: bytes, left_s: float) -> Answer:
         async with asyncio.timeout(left_s):
             try:
-                return await self._read(request)
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError) as error:
+                reply = await self._pool.exchange(request)
+            except HungUpError:
                 # A kept connection the engine had closed already looks like this; once more tells.
-                gone = not isinstance(error, httpx.RemoteProtocolError) or _hung_up(error)
-                if request.method != "GET" or not gone:
+                if method != "GET":
                     raise
-                return await self._read(request)
-
-    async def _read(self, request: httpx.Request) -> Answer:
-        response = await self._client.send(request, stream=True)
-        try:
-            body = bytearray()
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > MOST_BYTES:
-                    raise EngineError(
-                        GapReason.BAD_ANSWER,
-                        f"{self.where} answers {request.url.path} with more than "
-                        f"{MOST_BYTES // 1024 // 1024} MB: is its url right?",
-                    )
-        finally:
-            await response.aclose()
+                reply = await self._pool.exchange(request, anew=True)
+        simulated = reply.headers.get(b"x-specdeck-simulated")
         return Answer(
-            response.status_code, bytes(body), response.headers.get("x-specdeck-simulated")
+            reply.status, reply.body, None if simulated is None else simulated.decode("latin-1")
         )
 
 
-def _hung_up(error: Exception) -> bool:
-    return "disconnected" in str(error).lower()
+def _authority(host: str, port: int) -> str:
+    name = host if host.isascii() else host.encode("idna").decode()
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
-def _bearer(key: str | None) -> dict[str, str]:
+def _bearer(key: str | None) -> str:
+    """The header that carries a key, with its line's end."""
     if not key:
-        return {}
+        return ""
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ValueError("an engine's key holds a character no HTTP header can carry")
-    return {"authorization": f"Bearer {key}"}
+    return f"authorization: Bearer {key}\r\n"
 
 
 @lru_cache(maxsize=1)
