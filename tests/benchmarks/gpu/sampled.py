@@ -6,8 +6,8 @@ a two-sample chi-square test (``tests/engine/token_spread.py``).  Most prompts a
 what a round does not see weighs most where there is little else to see.
 
 Samples and bound are fixed ahead: the chance of one false alarm in the whole run is below
-``--alarm``, shared out evenly over the tests.  A second plain run is compared in the same way, and a
-server that is broken on purpose must fail.
+``--alarm``, shared out evenly over the tests.  A second plain run is compared in the same way, and
+a server that is broken on purpose must fail.
 """
 
 from __future__ import annotations

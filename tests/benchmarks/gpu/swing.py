@@ -2,8 +2,8 @@
 
 A phase is a closed loop of one width with a fixed number of requests, sized so that each phase
 takes about ``--phase`` seconds on the plain server.  The same sequence then runs on every server
-and tier, ``--repeats`` times, in turns.  The oracle is, phase by phase, the fastest fixed tier of the same
-repeat; it knows the load ahead and pays for no switch.
+and tier, ``--repeats`` times, in turns.  The oracle is, phase by phase, the fastest fixed tier of
+the same repeat; it knows the load ahead and pays for no switch.
 """
 
 from __future__ import annotations
