@@ -122,6 +122,11 @@ class PostgresServer:
             return self._admin.rpartition("/")[0] + f"/{name}"
         return f"postgresql+psycopg://{user}:{PASSWORD}@/{name}?host={self._folder}"
 
+    def program(self, name: str) -> Path | None:
+        """A program of the same release, for example pg_dump; None where it is not installed."""
+        path = None if self._binaries is None else self._binaries / name
+        return path if path is not None and path.exists() else None
+
     def start(self) -> None:
         """Start it, or start it again; nothing happens while it runs."""
         if self._process is not None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 from sqlmodel import SQLModel
 
+from controlplane.store_cli import run as run_store
 from store import postgres, postgres_migrations, tables, writer
 from store.db import Record, Store
 from store.errors import (
@@ -373,6 +375,50 @@ def test_a_table_that_is_gone_is_damage(empty: Place) -> None:
         empty.run("DROP TABLE policies")
         with pytest.raises(StoreCorrupt, match="is damaged"):
             store.policies("e1")
+
+
+def test_a_dump_taken_while_it_is_written_is_a_whole_store(
+    postgres_server: PostgresServer, url: str, empty: Place
+) -> None:
+    dump, restore = postgres_server.program("pg_dump"), postgres_server.program("psql")
+    if dump is None or restore is None:
+        pytest.skip("pg_dump and psql are not installed beside the server")
+    with Store.open(url) as store:
+        ticks = _put(store, *(a_tick(seq=seq) for seq in range(1, 300)))
+        _put(store, an_override(), an_audit_entry(1), an_audit_entry(2))
+        text = subprocess.run(
+            [dump, url.replace("+psycopg", "", 1)], check=True, capture_output=True
+        ).stdout
+        head = store.check_audit().head
+    target = empty.location.replace("+psycopg", "", 1)
+    quiet = ["-q", "-v", "ON_ERROR_STOP=1", "-o", "/dev/null"]
+    subprocess.run([restore, *quiet, target], check=True, input=text)
+    with Store.open(empty.location) as copy:
+        assert copy.ticks("e1", after_id=0) == ticks
+        assert len(copy.overrides()) == 1
+        assert copy.check_audit(head).intact
+        (later,) = _put(copy, a_tick(seq=300))
+        assert later.id > ticks[-1].id
+        _put(copy, an_audit_entry(3))
+        assert copy.check_audit(head).intact
+    with pytest.raises(psycopg.Error, match="never deleted"):
+        empty.run("DELETE FROM audit")
+
+
+def test_commands_for_files_say_that_this_is_none(
+    url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (
+        ["backup", str(tmp_path / "copy.db"), "--database", url],
+        ["check", url],
+        ["stats", "--database", url],
+    ):
+        assert run_store(arguments) == 5
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert "is no SQLite file" in err
+        assert PASSWORD not in err
+    assert list(tmp_path.iterdir()) == []
 
 
 # what stands in the way
