@@ -125,21 +125,16 @@ PICTURES: tuple[Picture, ...] = (
     Picture("replay-80x24", "A replay at 80x24", keys=FOURTH),
     Picture("replay-120x40", "A replay at 120x40", size=(120, 40), keys=FOURTH),
     Picture("replay-60x16", "A replay at 60x16", size=(60, 16), keys=FOURTH),
-    Picture("replay-50x12", size=(50, 12), keys=FOURTH),
     Picture("replay-ascii-80x24", "`--ascii`", keys=FOURTH, options={"ascii": True}),
     Picture("replay-no-color-80x24", keys=FOURTH, options={"no_color": True}),
     Picture("replay-marker", keys=("k",)),
-    Picture("replay-gap", keys=("a",)),
     Picture("replay-goto", "`g`: going to a time", keys=("g", *"20:10:00")),
     Picture("replay-ask", "`w`: asking about another policy", keys=("w",)),
     Picture("replay-what-if", "A what-if at 80x24", edits=ASKED, keys=("n",)),
-    Picture("replay-what-if-60x16", size=(60, 16), edits=ASKED, keys=("n",)),
     Picture("replay-what-if-120x40", size=(120, 40), edits=ASKED, keys=("n",)),
     Picture("replay-what-if-ascii", edits=ASKED, keys=("n",), options={"ascii": True}),
     Picture("replay-what-if-page", "`i`: all of it", size=(80, 30), edits=ASKED, keys=("i",)),
     Picture("replay-verify", "`v`: verified", verified=True, keys=("end", "v")),
-    Picture("replay-why", keys=(*FOURTH, "enter")),
-    Picture("replay-help", size=(80, 60), keys=("question_mark",)),
 )
 BY_NAME = {picture.name: picture for picture in PICTURES}
 

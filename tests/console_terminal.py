@@ -13,18 +13,26 @@ import termios
 import time
 from pathlib import Path
 
+CONSOLE = "console.cli:run"
+
 
 class Terminal:
-    """``specdeck console`` in a terminal of a given size."""
+    """``specdeck console``, or another command, in a terminal of a given size."""
 
     def __init__(
-        self, *arguments: str, columns: int = 80, rows: int = 24, **environment: str
+        self,
+        *arguments: str,
+        columns: int = 80,
+        rows: int = 24,
+        command: str = CONSOLE,
+        **environment: str,
     ) -> None:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         given = {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | environment
         kept = {k: v for k, v in os.environ.items() if k != "NO_COLOR" and "SPECDECK" not in k}
-        code = "import sys; from console.cli import run; sys.exit(run(sys.argv[1:]))"
+        module, _, name = command.partition(":")
+        code = f"import sys; from {module} import {name}; sys.exit({name}(sys.argv[1:]))"
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             stdin=slave,

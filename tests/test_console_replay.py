@@ -164,7 +164,7 @@ async def test_a_time_an_observation_and_a_share_can_be_typed(url: str) -> None:
         ):
             await press(pilot, screen, "g")
             assert isinstance(app.screen, Goto)
-            await press(pilot, screen, *(key if key != "#" else "number_sign" for key in typed))
+            app.screen.query_one("#where", Input).value = typed
             await press(pilot, screen, "enter")
             await until(pilot, lambda there=there: app.screen is screen and there())  # type: ignore[misc]
         await press(pilot, screen, "g", "x", "enter")
@@ -242,12 +242,14 @@ async def test_the_recording_is_verified_and_says_so_for_good(url: str) -> None:
         assert "verified: identical, 221 of 221" in frame(app)
 
 
-@pytest.mark.parametrize("key", [key for key, _, _ in ACTING])
-async def test_a_key_that_acts_in_live_is_refused_in_words(url: str, key: str) -> None:
+async def test_keys_that_act_in_live_are_refused_in_words(url: str) -> None:
     async with opened(url, Picture("any", size=(120, 30))) as (app, screen, pilot):
-        await pilot.press(key)
-        await until(pilot, lambda: READ_ONLY[:40] in frame(app))
-        assert app.screen is screen
+        for key, _, _ in ACTING:
+            app.clear_notifications()
+            await until(pilot, lambda: READ_ONLY[:40] not in frame(app))
+            await pilot.press(key)
+            await until(pilot, lambda: READ_ONLY[:40] in frame(app))
+            assert app.screen is screen
 
 
 async def test_nothing_can_be_sent_whatever_is_tried(url: str) -> None:
