@@ -172,7 +172,8 @@ class Settings(BaseSettings):
     listen: Listen = Field(default=Listen(), description="Where the REST API listens.")
     database: str = Field(
         default="",
-        description="SQLite file (or SQLAlchemy URL); empty: specdeck/specdeck.sqlite3 in the "
+        description="SQLite file, or URL of a PostgreSQL database "
+        "(postgresql+psycopg://USER:PASSWORD@HOST/NAME); empty: specdeck/specdeck.sqlite3 in the "
         "user's state folder (XDG_STATE_HOME, ~/.local/state).",
     )
     engines: tuple[EngineSettings, ...] = Field(
