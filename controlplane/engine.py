@@ -93,6 +93,7 @@ class EngineClient:
         self._plugin: Shake | None = None
         self._shaken_ms = 0
         self._seen = patched.Seen()
+        self._seen_before = self._seen
         self._watched = unpatched.UnpatchedSeen()
         self._info = BackgroundInfo(self._http, self._clock)
 
@@ -110,6 +111,11 @@ class EngineClient:
             newest: highest stored number by DP rank.
         """
         self._seen = patched.Seen(boot_id=boot_id, journal=dict(newest))
+        self._seen_before = self._seen
+
+    def read_again(self) -> None:
+        """What the last poll brought was not taken in: the next one brings its journal again."""
+        self._seen = self._seen_before
 
     async def handshake(self) -> EngineFacts:
         """Find out who the engine is.  A poll does the same by itself; nothing is lost to it.
@@ -138,7 +144,7 @@ class EngineClient:
             keep_raw: hand the raw answers back as well, those that could not be read among them.
         """
         async with self._polling:
-            known = self._facts
+            known, self._seen_before = self._facts, self._seen
             begun = self._clock.mono_ms()
             raw: list[tuple[str, Answer]] = []
             observation: Sample | Gap

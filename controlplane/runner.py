@@ -161,6 +161,7 @@ class Runner:
             except Exception as error:
                 row = row + 1 if self.counts.polls <= polls + 1 else 0
                 self.counts.failures += 1
+                self._client.read_again()
                 what = f"{type(error).__name__}: {error}"
                 if what != last:
                     log.exception("the loop of engine %s failed and goes on", self.engine_id)
