@@ -32,6 +32,7 @@ RESULT = Path(__file__).parent / "results/tier_equality.json"
 FOLDERS_VARIABLE = "SPECDECK_ENGINE_FOLDERS"
 JOBS = 200
 CONCURRENCY = 16
+SAMPLES = 4000
 CHUNKS = ("--chunked-prefill-size", "64")
 TIGHT = ("--max-total-tokens", "1500")
 CASES: dict[str, dict[str, Any]] = {
@@ -62,7 +63,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def known(work: Path) -> Reference:
     """What the plain server answers to 200 requests."""
-    return tier_rig.reference(work, seed=11, count=JOBS)
+    return tier_rig.reference(work, seed=11, count=JOBS, samples=SAMPLES)
 
 
 def _record(section: str, name: str, value: object) -> None:
@@ -102,6 +103,33 @@ def test_every_fault_is_noticed(work: Path, known: Reference, fault: tier_checks
     noticed = tier_rig.notices(work, f"fault-{fault}", known, fault)
     _record("faults", fault, noticed[:300])
     assert noticed
+
+
+@pytest.mark.parametrize("case", ["plain again", "switching", "fault length"])
+def test_sampled_outputs_come_from_the_plain_servers_distribution(
+    work: Path, known: Reference, case: str
+) -> None:
+    """4,000 answers of 4 tokens; false alarms: 3 in 10,000 runs.  A wrong length must be seen.
+
+    A relay that is too narrow is not: drafts then differ and the target verifies them, so what is
+    drawn stays right (that fault ends in a mismatch of shapes, see above).
+    """
+    if case == "plain again":
+        with CpuEngine(work, "plain-sampled", algorithm=None, plugin=False) as engine:
+            drawn = tier_rig.sampled(engine.url, SAMPLES)
+    elif case == "switching":
+        with tier_server(work, "sampled", tiers=MORE, overlap=True) as server:
+            with tier_rig.commands(server, seed=6):
+                drawn = tier_rig.sampled(server.engine.url, SAMPLES)
+            assert server.client.replica().switches > 20
+    else:
+        with tier_server(work, "sampled-fault", tiers=ALL, fault="length") as server:
+            server.client.command("off")
+            server.client.wait_runs("off")
+            drawn = tier_rig.sampled(server.engine.url, SAMPLES)
+    found = tier_rig.spreads(known.drawn, drawn)
+    _record("sampled", case, [asdict(spread) for spread in found])
+    assert all(spread.same for spread in found) is (case != "fault length")
 
 
 def _accept_lengths(client: PluginClient) -> list[float]:

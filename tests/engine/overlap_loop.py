@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.engine import own_plugin
+
 NAME = "overlap_loop"
 
 _PLUGIN = """
@@ -30,11 +32,4 @@ def register():
 
 def install(folder: Path) -> Path:
     """Lay the plugin out as an installed distribution; returns the folder for the search path."""
-    info = folder / f"{NAME}-0.dist-info"
-    info.mkdir(parents=True)
-    (folder / f"{NAME}_plugin.py").write_text(_PLUGIN)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
-    (info / "entry_points.txt").write_text(
-        f"[sglang.srt.plugins]\n{NAME} = {NAME}_plugin:register\n"
-    )
-    return folder
+    return own_plugin.install(folder, NAME, _PLUGIN)

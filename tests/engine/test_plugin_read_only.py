@@ -102,11 +102,12 @@ TREE = [*STEPS, "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens
 def test_sglangs_silent_fallbacks_are_told_with_its_own_reason(work: Path) -> None:
     # In a process of its own: what one start resolved stays with its process.
     (tree,) = _resolve(work, ["--speculative-adaptive", *TREE])
-    layers, attention, standalone, chain, static = _resolve(
+    layers, attention, standalone, trees, chain, static = _resolve(
         work,
         ["--speculative-adaptive", *CHAIN, "--enable-multi-layer-eagle"],
         ["--speculative-adaptive", *CHAIN, "--enable-dp-attention", "--tp", "2", "--dp", "2"],
         ["--speculative-adaptive", *CHAIN, "--speculative-algorithm", "STANDALONE"],
+        ["--speculative-adaptive", *TREE, "--speculative-algorithm", "STANDALONE"],
         ["--speculative-adaptive", *CHAIN],
         CHAIN,
     )
@@ -115,10 +116,12 @@ def test_sglangs_silent_fallbacks_are_told_with_its_own_reason(work: Path) -> No
     for refused, words in (
         (layers, "enable_multi_layer_eagle"),
         (attention, "attention DP"),
-        (standalone, "speculative_algorithm=STANDALONE"),
+        (trees, "a standalone drafter switches chains and off"),
     ):
         assert (refused["asked"], refused["adaptive"]) == (True, False)
         assert words in refused["reason"]
+    # SGLang leaves a standalone drafter's controller out; ours is put in.
+    assert (standalone["asked"], standalone["adaptive"]) == (True, True)
     assert (chain["asked"], chain["adaptive"], chain["reason"]) == (True, True, "")
     assert (static["asked"], static["adaptive"], static["reason"]) == (False, False, "")
     # The cap SGLang puts in is told apart from one that was asked for.

@@ -76,7 +76,11 @@ def test_every_replica_answers_and_runs_what_was_asked(guarded: PluginClient) ->
 
 def test_a_lease_ends_on_every_replica(guarded: PluginClient) -> None:
     body = {"mode": "off", "lease_s": 0.4, "on_lease_end": "launch"}
+    last = len(guarded.state().journal)
     assert _put(guarded, _bearer(ADMIN_KEY), **body).status_code == 200
-    guarded.wait_runs("off")
-    guarded.wait_runs("s3k1d4", within_s=3)
+    guarded.wait_runs("s3k1d4")
+    entries = guarded.state().journal[last:]
+    assert sorted((entry.dp_rank, entry.to_tier) for entry in entries) == [
+        (0, "off"), (0, "s3k1d4"), (1, "off"), (1, "s3k1d4"),
+    ]  # fmt: skip
     assert guarded.state().mode is Mode.ON

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from engine_patch.contract import Mode, OffKind, SwitchReason
+from tests.engine import paged_slots
 from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import PROMPTS, CpuEngine
 from tests.engine.plugin_client import PluginClient
@@ -29,15 +30,22 @@ THRESHOLDS = {
 
 
 @pytest.fixture(scope="module")
-def engine(work: Path, expected: dict[str, list[int]]) -> Iterator[PluginClient]:
-    """An adaptive server that gauges every decode step; ``expected`` comes first, so that one
-    server runs at a time."""
+def engine(
+    work: Path, expected: dict[str, list[int]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PluginClient]:
+    """An adaptive server that gauges every decode step, with pages of 16 slots and prefill in
+    chunks; ``expected`` comes first, so that one server runs at a time."""
     args = ["--enable-metrics", "--decode-log-interval", "1"]
-    tiers = "off,s1k1d2,s2k4d8"
-    with (
-        CpuEngine(work, "switching", tiers=tiers, args=args) as server,
-        PluginClient(server) as client,
-    ):
+    args += ["--page-size", "16", "--chunked-prefill-size", "64"]
+    server = CpuEngine(
+        work,
+        "switching",
+        tiers="off,s1k1d2,s2k4d8",
+        args=args,
+        env={"SGLANG_PLUGINS": f"specdeck,{paged_slots.NAME}"},
+        paths=[paged_slots.install(tmp_path_factory.mktemp("pages"))],
+    )
+    with server, PluginClient(server) as client:
         yield client
 
 
@@ -69,6 +77,7 @@ def test_before_the_first_batch_everything_is_known(engine: PluginClient) -> Non
     assert state.versions.engine_version == "0.5.23"
     assert state.identity.requested_max_running_requests == 16
     assert state.identity.cap_origin == "flag"
+    assert state.identity.page_size == 16
 
 
 def test_a_tree_that_was_asked_for_is_left_out_with_its_reason(engine: PluginClient) -> None:
@@ -82,11 +91,11 @@ def test_a_tree_that_was_asked_for_is_left_out_with_its_reason(engine: PluginCli
 def test_an_idle_engine_keeps_its_numbers_fresh(engine: PluginClient) -> None:
     engine.wait(lambda: engine.replica().running == 0, "idle")
     first = engine.replica()
-    time.sleep(0.6)
+    engine.wait(lambda: engine.replica().sample > first.sample, "a new sample")
     second = engine.replica()
-    assert second.sample > first.sample
-    assert second.age_ms < 600
     assert second.decode_steps == first.decode_steps
+    # Published every 200 ms: on a busy machine later, but never as old as the server.
+    engine.wait(lambda: engine.replica().age_ms < 600, "a fresh sample")
 
 
 def test_every_commanded_tier_is_run_confirmed_and_changes_what_sglang_does(
@@ -96,7 +105,7 @@ def test_every_commanded_tier_is_run_confirmed_and_changes_what_sglang_does(
         answer = engine.command(mode, tier=tier)
         name = tier or "off"
         assert [(r["applied"], r["tier"]) for r in answer["replicas"]] == [(True, name)]
-        engine.wait_runs(name, within_s=1.0)
+        engine.wait_runs(name)
         before = engine.replica()
         answers = engine.engine.generate(PROMPTS[:2], new_tokens=40, concurrency=2)
         engine.wait(lambda: engine.replica().running == 0, "idle")
@@ -197,7 +206,7 @@ def test_kv_numbers_add_up_and_the_reserve_follows_the_tier(
     assert kv.reserve == slots * replica.running
     assert 0 < kv.committed < kv.capacity
     assert kv.committed + kv.reserve + kv.evictable <= kv.capacity
-    engine.wait(lambda: engine.replica().running == 0, "back to idle", within_s=5)
+    engine.wait(lambda: engine.replica().running == 0, "back to idle")
     assert engine.replica().kv.reserve == 0
 
 
@@ -209,9 +218,9 @@ def test_auto_follows_the_load_once_in_each_direction(engine: PluginClient) -> N
     with engine.load(PROMPTS[:1], clients=1, new_tokens=200):
         engine.wait(lambda: engine.replica().running == 1, "1 running")
         with engine.load(MANY, clients=7, new_tokens=100):
-            engine.wait_runs("off", within_s=20)
+            engine.wait_runs("off")
             engine.wait(lambda: engine.replica().running == 8, "8 running")
-        engine.wait_runs("s3k1d4", within_s=20)
+        engine.wait_runs("s3k1d4")
     up, down = engine.state(since=last).journal
     assert (up.reason, up.from_tier, up.to_tier) == (SwitchReason.BATCH_UP, "s3k1d4", "off")
     assert (down.reason, down.from_tier, down.to_tier) == (
@@ -228,11 +237,13 @@ def test_a_lease_that_ends_falls_back_to_auto_with_the_last_thresholds(
     engine: PluginClient,
 ) -> None:
     engine.command("auto", thresholds=THRESHOLDS)
+    last = engine.replica().switches
     answer = engine.command("off", lease_s=0.4)
     assert answer["lease"]["on_lease_end"] == "auto"
-    engine.wait_runs("off")
-    assert engine.state().mode is Mode.OFF
-    engine.wait(lambda: engine.state().mode is Mode.AUTO, "the lease ended", within_s=2)
+    engine.wait(lambda: engine.state().mode is Mode.AUTO, "the lease ended")
+    # Whether or not anybody looked in time, it was off for that long.
+    engine.wait(lambda: bool(engine.state(since=last).journal), "off ran")
+    assert engine.state(since=last).journal[0].to_tier == "off"
     state = engine.state()
     assert (state.lease, state.claim) == (None, None)
     assert state.thresholds is not None
@@ -242,25 +253,35 @@ def test_a_lease_that_ends_falls_back_to_auto_with_the_last_thresholds(
 
 
 def test_a_lease_that_ends_falls_back_to_the_launch_tier(engine: PluginClient) -> None:
+    last = engine.replica().switches
     engine.command("on", tier="s1k1d2", lease_s=0.3, on_lease_end="launch")
-    engine.wait_runs("s1k1d2")
-    engine.wait_runs("s3k1d4", within_s=2)
-    assert engine.state().journal[-1].reason is SwitchReason.LEASE_END
+
+    def entries() -> list[tuple[str, SwitchReason]]:
+        return [(entry.to_tier, entry.reason) for entry in engine.state(since=last).journal]
+
+    engine.wait(lambda: len(entries()) == 2, "there and back")
+    assert entries() == [("s1k1d2", SwitchReason.COMMAND), ("s3k1d4", SwitchReason.LEASE_END)]
 
 
 def test_a_lease_that_ends_may_leave_things_as_they_are(engine: PluginClient) -> None:
     engine.command("on", tier="s1k1d2", lease_s=0.3, on_lease_end="hold")
-    engine.wait(lambda: engine.state().claim is None, "the claim ended", within_s=2)
+    engine.wait(lambda: engine.state().claim is None, "the claim ended")
     time.sleep(0.2)
     assert engine.runs("s1k1d2")
 
 
 def test_a_renewed_lease_does_not_end(engine: PluginClient) -> None:
-    for _ in range(4):
-        engine.command("off", lease_s=0.6)
-        time.sleep(0.3)
-    assert engine.state().mode is Mode.OFF
-    engine.wait(lambda: engine.state().mode is not Mode.OFF, "the lease ended", within_s=2)
+    engine.command("off", lease_s=20, on_lease_end="launch")
+    first = engine.state().lease
+    time.sleep(0.3)
+    engine.command("off", lease_s=20, on_lease_end="launch")
+    second = engine.state().lease
+    assert first is not None
+    assert second is not None
+    # Counted anew: the two readings are a third of a second apart.
+    assert second.remaining_s > first.remaining_s - 0.3
+    engine.command("off", lease_s=0.2, on_lease_end="launch")
+    engine.wait(lambda: engine.state().mode is not Mode.OFF, "the lease ended")
 
 
 def test_orders_are_taken_once_and_upwards_only(engine: PluginClient) -> None:
@@ -357,12 +378,11 @@ def test_get_answers_at_once_and_put_times_out_while_the_scheduler_is_stuck(
             begin = time.perf_counter()
             replica = engine.replica()
             times.append(time.perf_counter() - begin)
-        assert sorted(times)[len(times) // 2] < 0.1
+        # The scheduler stands still, so whoever asked it would wait for ever.
+        assert sorted(times)[len(times) // 2] < 1.0
         assert replica.ranks[0].tier == "s3k1d4"
-        begin = time.perf_counter()
         answer = engine.put("off")
         assert (answer.status_code, answer.json()["code"]) == (503, "timeout")
-        assert time.perf_counter() - begin < 3
         state = engine.state()
         rank = state.replicas[0].ranks[0]
         # Asked for, not confirmed; and the numbers show their age.
@@ -393,6 +413,12 @@ def test_get_answers_during_a_prefill_and_says_so(engine: PluginClient) -> None:
         worker.join()
     assert max(seen) >= 1
     engine.wait(lambda: engine.replica().prefilling == 0, "prefill over")
+
+
+def test_no_slot_is_lost_with_pages_of_several_slots(engine: PluginClient) -> None:
+    engine.wait(lambda: engine.replica().running == engine.replica().queued == 0, "idle")
+    engine.wait(lambda: engine.http.post("/flush_cache").status_code == 200, "an empty cache")
+    assert engine.http.get("/v1/loads").json()["loads"][0]["num_used_tokens"] == 0
 
 
 def test_the_log_names_what_was_built_and_each_switch_once(engine: PluginClient) -> None:

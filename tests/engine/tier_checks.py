@@ -1,9 +1,10 @@
 """A plugin of the tests' own: watches the KV slots under every draft, and can break our hooks.
 
 A reserve that is too small fails silently: drafts go to whatever slots a request's row still holds.
-So every draft and every verify asserts that its slots are reserved, and the slots beyond each
-request's length are written to a file by tier.  The faults show that the suite would notice; they
-exist here alone, in no installed file.
+So every draft and every verify asserts that its slots are reserved.  The slots beyond each
+request's length are written to a file by tier, and beside it how long SGLang's record of changed
+settings is.  The faults show that the suite would notice; they exist here alone, in no installed
+file.
 """
 
 from __future__ import annotations
@@ -12,9 +13,13 @@ import json
 from pathlib import Path
 from typing import Literal
 
+from tests.engine import own_plugin
+
 NAME = "tier_checks"
 SLOTS_VARIABLE = "TIER_CHECKS_SLOTS"
 FAULT_VARIABLE = "TIER_CHECKS_FAULT"
+BROKEN_KEEP_VARIABLE = "TIER_CHECKS_BROKEN_KEEP"
+"""Makes the drafter end before its attention when it is tried at start-up."""
 
 Fault = Literal["width", "early-return", "reserve", "length"]
 FAULTS: tuple[Fault, ...] = ("width", "early-return", "reserve", "length")
@@ -24,8 +29,9 @@ import contextlib
 import json
 import os
 
-from engine_patch import adapter_off, adapter_relay, adapter_reserve, adapter_tiers
+from engine_patch import adapter_flavour, adapter_off, adapter_relay, adapter_reserve, adapter_tiers
 from engine_patch.tier import TierShape
+from sglang.srt import runtime_context
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 seen = {}
@@ -46,6 +52,8 @@ def reserved(batch, needed, tier):
         with open(path + ".new", "w") as file:
             json.dump({name: rows[-40:] for name, rows in seen.items()}, file)
         os.replace(path + ".new", path)
+        with open(os.path.splitext(path)[0] + ".overrides", "w") as file:
+            json.dump(len(getattr(runtime_context.get_context(), "_overrides_log", ())), file)
 
 
 def active():
@@ -89,7 +97,14 @@ def short(verify_input, pool, batch, runner):
 decode_batch = adapter_off.decode_batch
 
 
+def broken(off, draft_worker, batch, result, hidden_states, given=None):
+    """A drafter that keep cannot stop at its attention."""
+    raise TypeError("no such forward")
+
+
 def register():
+    if os.environ.get("TIER_CHECKS_BROKEN_KEEP"):
+        adapter_flavour.keep = broken
     adapter_off.decode_batch = watched
     fault = os.environ.get("TIER_CHECKS_FAULT")
     if fault == "width":
@@ -108,14 +123,7 @@ def register():
 
 def install(folder: Path) -> Path:
     """Lay the plugin out as an installed distribution; returns the folder for the search path."""
-    info = folder / f"{NAME}-0.dist-info"
-    info.mkdir(parents=True)
-    (folder / f"{NAME}_plugin.py").write_text(_PLUGIN)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: 0\n")
-    (info / "entry_points.txt").write_text(
-        f"[sglang.srt.plugins]\n{NAME} = {NAME}_plugin:register\n"
-    )
-    return folder
+    return own_plugin.install(folder, NAME, _PLUGIN)
 
 
 def slots(file: Path) -> dict[str, list[tuple[int, int]]]:

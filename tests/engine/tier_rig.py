@@ -6,17 +6,18 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from tests.engine import overlap_loop, tier_checks, tier_workload
+from tests.engine import overlap_loop, sampled_verify, tier_checks, tier_workload, token_spread
 from tests.engine.cpu_engine import CpuEngine, EngineError
 from tests.engine.plugin_client import PluginClient
 from tests.engine.tier_workload import Job, Outcome
+from tests.engine.token_spread import Spread
 
 ALL = "off,s1k1d2,s3k1d4,s2k4d8"
 MORE = "off,s1k1d2,s3k1d4,s3k2d4,s2k4d8,s3k4d16,s1k4d4"
@@ -36,12 +37,16 @@ class Reference:
 
     jobs: list[Job]
     answers: list[Outcome]
+    drawn: list[list[int]]
 
 
-def reference(work: Path, seed: int, count: int, *, paths: Sequence[Path] = ()) -> Reference:
+def reference(
+    work: Path, seed: int, count: int, *, samples: int = 0, paths: Sequence[Path] = ()
+) -> Reference:
     """Ask a plain server.
 
     Args:
+        samples: answers to draw at a temperature, for a comparison of distributions.
         paths: folders in front of the module search path, for another SGLang.
     """
     asked = tier_workload.jobs(seed, count)
@@ -50,7 +55,28 @@ def reference(work: Path, seed: int, count: int, *, paths: Sequence[Path] = ()) 
         first = tier_workload.run(engine.url, asked, concurrency=8, aborts=False)
         asked = tier_workload.with_stops(asked, first)
         answers = tier_workload.run(engine.url, asked, concurrency=8, aborts=False)
-    return Reference(asked, answers)
+        drawn = sampled(engine.url, samples)
+    return Reference(asked, answers, drawn)
+
+
+SHORT = "a"
+"""One token: what a round does not see weighs most where there is little else to see."""
+
+
+def sampled(url: str, samples: int) -> list[list[int]]:
+    """Short answers drawn at a temperature at which the tiny model still has a choice."""
+    with httpx.Client(base_url=url, timeout=180) as client:
+        return token_spread.draw(
+            client, SHORT, samples=samples, new_tokens=4, at_once=64, temperature=0.6
+        )
+
+
+def spreads(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> list[Spread]:
+    """One test per place that a verify step filled; one false alarm in 10,000 each."""
+    return [
+        token_spread.compare(token_spread.places(one, at), token_spread.places(other, at), z=3.72)
+        for at in (1, 2, 3)
+    ]
 
 
 @dataclass(frozen=True)
@@ -76,8 +102,12 @@ def tier_server(
     paths: Sequence[Path] = (),
 ) -> Iterator[TierServer]:
     """Start a server with trees that watches its slots; stop it at the end."""
-    plugins = ["specdeck", tier_checks.NAME]
-    folders = [*paths, tier_checks.install(work / f"{name}-checks")]
+    plugins = ["specdeck", tier_checks.NAME, sampled_verify.NAME]
+    folders = [
+        *paths,
+        tier_checks.install(work / f"{name}-checks"),
+        sampled_verify.install(work / f"{name}-sampled"),
+    ]
     if overlap:
         plugins.append(overlap_loop.NAME)
         folders.append(overlap_loop.install(work / f"{name}-overlap"))
@@ -182,9 +212,7 @@ def compare(server: TierServer, known: Reference, *, seed: int, concurrency: int
         for thread in (sender, watcher):
             thread.join()
     client.wait(lambda: client.replica().running == client.replica().queued == 0, "idle")
-    time.sleep(0.5)
-    flushed = client.http.post("/flush_cache")
-    assert flushed.status_code == 200, flushed.text
+    client.wait(lambda: client.http.post("/flush_cache").status_code == 200, "an empty cache")
     load = client.http.get("/v1/loads").json()["loads"][0]
     replica = client.replica()
     return Report(
@@ -198,12 +226,40 @@ def compare(server: TierServer, known: Reference, *, seed: int, concurrency: int
     )
 
 
-def notices(work: Path, name: str, known: Reference, fault: tier_checks.Fault) -> str:
-    """What is wrong with a server that has a fault; "" if nothing is noticed."""
+@contextmanager
+def commands(server: TierServer, seed: int) -> Iterator[None]:
+    """Random commands for the length of a block."""
+    sender, stop = commanded(server.client, seed)
+    sender.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        sender.join()
+
+
+def notices(
+    work: Path,
+    name: str,
+    known: Reference,
+    fault: tier_checks.Fault,
+    *,
+    env: Mapping[str, str] | None = None,
+    look: Callable[[TierServer], object] = str,
+) -> str:
+    """What is wrong with a server that has a fault; "" if nothing is noticed.
+
+    Args:
+        look: called with the server before the fault is provoked.
+    """
     # An early return at equal step counts shows where tiers have them.
     tiers = MORE if fault == "early-return" else WIDE
     try:
-        with tier_server(work, name, tiers=tiers, fault=fault) as server:
+        with tier_server(work, name, tiers=tiers, fault=fault, env=env) as server:
+            look(server)
+            provoked = _all_off(server, known) if fault == "length" else _all_moves(server, known)
+            if provoked:
+                return provoked
             for seed in range(3):
                 report = compare(server, known, seed=seed, concurrency=12)
                 if report.wrong:
@@ -213,3 +269,27 @@ def notices(work: Path, name: str, known: Reference, fault: tier_checks.Fault) -
         crash = [line for line in log.splitlines() if "Error" in line and "Connection" not in line]
         return crash[-1] if crash else repr(error)
     return ""
+
+
+def _all_off(server: TierServer, known: Reference) -> str:
+    """The first wrong answer of a server that runs off and nothing else."""
+    server.client.command("off")
+    server.client.wait_runs("off", 30)
+    got = tier_workload.run(server.engine.url, known.jobs, concurrency=12, aborts=False)
+    wrong = tier_workload.differences(known.jobs, known.answers, got)
+    return wrong[0] if wrong else ""
+
+
+def _all_moves(server: TierServer, known: Reference) -> str:
+    """The first wrong answer while every tier is entered from off and left again, under load."""
+    client = server.client
+    asked = [job for job in known.jobs if job.kind == "text" and job.new_tokens > 30]
+    right = {job.prompt: known.answers[known.jobs.index(job)].tokens[:30] for job in asked}
+    with client.load([job.prompt for job in asked], clients=8, new_tokens=30) as answers:
+        for tier in [tier.name for tier in client.state().tiers if tier.name != "off"] * 2:
+            client.command("off", off_flavour="warm")
+            client.wait_runs("off", 30)
+            client.command("on", tier=tier)
+            client.wait_runs(tier, 30)
+    wrong = [prompt for prompt, found in answers.items() if tuple(found) != right[prompt]]
+    return f"{wrong[0]}: other tokens" if wrong else ""

@@ -1,0 +1,138 @@
+"""10,000 switches under load on the real engine on a CPU: no failure, no growth, two steps each.
+
+``tests/engine/test_plugin_tiers.py`` makes 300 of them.  Run on purpose, about 10 minutes:
+
+    python -m pytest -m benchmark tests/benchmarks/test_switch_endurance.py -s
+
+``SPECDECK_SWITCHES`` asks for another number.  Results: ``results/switch_endurance.json``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import platform
+import statistics
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.engine import tier_rig
+from tests.engine.cpu_engine import make_models
+from tests.engine.tier_rig import tier_server
+
+pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
+
+RESULT = Path(__file__).parent / "results/switch_endurance.json"
+SWITCHES = int(os.environ.get("SPECDECK_SWITCHES", "10000"))
+EVERY = max(1, SWITCHES // 10)
+CLIENTS = 4
+GROWTH_MB = 1.0
+"""Most that 1,000 switches may add to a process, by a line through the second half."""
+
+
+def _processes(pid: int) -> dict[str, psutil.Process]:
+    named = {"http": psutil.Process(pid)}
+    for child in named["http"].children(recursive=True):
+        words = " ".join(child.cmdline())
+        for name in ("scheduler", "detokenizer"):
+            if f"sglang::{name}" in words:
+                named[name] = child
+    return named
+
+
+def _slope(points: list[tuple[int, float]]) -> float:
+    """Growth per 1,000 switches of a least-squares line."""
+    line = statistics.linear_regression([p[0] for p in points], [p[1] for p in points])
+    return 1000 * line.slope
+
+
+def test_switches_leave_nothing_behind(tmp_path: Path) -> None:
+    make_models(tmp_path)
+    known = tier_rig.reference(tmp_path, seed=3, count=20)
+    texts = [job for job in known.jobs if job.kind == "text" and job.new_tokens > 30]
+    right = {job.prompt: list(known.answers[known.jobs.index(job)].tokens[:30]) for job in texts}
+    rows: list[dict[str, Any]] = []
+    steps: Counter[int] = Counter()
+    refused: Counter[int] = Counter()
+    taken: list[float] = []
+    with tier_server(tmp_path, "endurance", tiers=tier_rig.MORE, overlap=True) as server:
+        client = server.client
+        version = client.state().versions.engine_version
+        assert server.engine.process is not None
+        processes = _processes(server.engine.process.pid)
+        tiers = [tier.name for tier in client.state().tiers]
+        begun = time.monotonic()
+
+        def note(done: int) -> None:
+            rss = {n: round(p.memory_info().rss / 2**20, 2) for n, p in processes.items()}
+            state = json.loads(server.slots.with_suffix(".overrides").read_text())
+            rows.append({"switches": done, "rss_mb": rss, "overrides": state,
+                         "seconds": round(time.monotonic() - begun, 1)})  # fmt: skip
+            print(json.dumps(rows[-1]), flush=True)
+
+        with client.load(list(right), clients=CLIENTS, new_tokens=30) as answers:
+            first = client.replica().switches
+            for turn in range(10**9):
+                done = client.replica().switches - first
+                if done >= len(rows) * EVERY and done:
+                    note(done)
+                if done >= SWITCHES:
+                    break
+                tier = tiers[turn % len(tiers)]
+                begin = time.perf_counter()
+                answer = (
+                    client.put("off", off_flavour=tier_rig.FLAVOURS[turn // len(tiers) % 3])
+                    if tier == "off"
+                    else client.put("on", tier=tier)
+                )
+                if answer.status_code != 200:
+                    refused[answer.status_code] += 1
+                    continue
+                client.wait_runs(tier, 60)
+                taken.append((time.perf_counter() - begin) * 1000)
+                step = client.replica().ranks[0].confirm_steps
+                if step is not None:
+                    steps[step] += 1
+        client.wait(lambda: client.replica().running == client.replica().queued == 0, "idle")
+        client.wait(lambda: client.http.post("/flush_cache").status_code == 200, "an empty cache")
+        used = client.http.get("/v1/loads").json()["loads"][0]["num_used_tokens"]
+        faulty = [line for line in server.engine.log.splitlines() if "Traceback" in line]
+    ordered = sorted(taken)
+    half = [row for row in rows if row["switches"] >= SWITCHES / 2]
+    growth = {
+        name: round(_slope([(row["switches"], row["rss_mb"][name]) for row in half]), 3)
+        for name in processes
+    }
+    result = {
+        "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "setup": {
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, shared with other work",
+            "sglang": version,
+            "load": f"{CLIENTS} closed-loop clients of 30 tokens, overlap loop",
+            "tiers": tiers,
+        },
+        "switches": rows[-1]["switches"],
+        "refused": dict(refused),
+        "steps_to_confirm": dict(sorted(steps.items())),
+        "put_to_seen_ms": {
+            "median": round(statistics.median(ordered), 1),
+            "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 1),
+        },
+        "growth_mb_per_1000": growth,
+        "slots_lost": used,
+        "wrong_answers": sum(found != right[prompt] for prompt, found in answers.items()),
+        "rows": rows,
+    }
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    assert result["wrong_answers"] == 0
+    assert used == 0
+    assert not faulty
+    assert max(steps) <= 2
+    assert rows[-1]["overrides"] <= rows[0]["overrides"] + 2
+    assert all(value < GROWTH_MB for value in growth.values()), growth
