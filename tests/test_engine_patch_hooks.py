@@ -147,3 +147,19 @@ def test_the_documentation_lists_every_touched_name() -> None:
     text = (Path(__file__).parent.parent / "docs" / "plugin.md").read_text()
     missing = [t.path for t in hooks.TABLE if t.module not in text or f"`{t.name}`" not in text]
     assert not missing
+
+
+def test_the_documented_versions_are_those_that_count_as_tested() -> None:
+    text = (Path(__file__).parents[1] / "docs/engine.md").read_text()
+    table = text[text.index("| SGLang | Attributes checked") :]
+    tested, refused = set[str](), set[str]()
+    for line in table.splitlines()[2:]:
+        if not line.startswith("|"):
+            break
+        named, verdict = [cell.strip() for cell in line.strip("|").split("|")[:2]]
+        first, _, last = named.partition(" to ")
+        ends = [int(version.rpartition(".")[2]) for version in (first, last or first)]
+        versions = {f"0.5.{number}" for number in range(ends[0], ends[1] + 1)}
+        (refused if verdict == "refused" else tested).update(versions)
+    assert tested == set(hooks.TESTED) == set(hooks.KNOWN)
+    assert refused == {"0.5.18"}

@@ -33,7 +33,7 @@ LAUNCH=${LAUNCH:---speculative-eagle-topk 4 --speculative-num-steps 2 --speculat
 patched() { # NAME flags...: a server with the plugin
   local name=$1; shift
   export PYTHONPATH=$SITE_OURS:${FAULTS:+$FAULTS:}$HERE/plugin:$PLAIN_PATH SPECDECK_TIERS=$TIERS SPECDECK_TIER_MAX_BATCH=${TIER_MAX:-s2k4d16=32}
-  launch "$name" --speculative-algorithm EAGLE3 $LAUNCH --speculative-adaptive "$@" $EXTRA
+  launch "$name" --speculative-algorithm ${ALGORITHM:-EAGLE3} $LAUNCH --speculative-adaptive "$@" $EXTRA
   export PYTHONPATH=$PLAIN_PATH; unset SPECDECK_TIERS SPECDECK_TIER_MAX_BATCH
 }
 tiny() { echo --model-path "$ROOT/.gpu/tiny/target" --load-format auto --dtype bfloat16 --max-total-tokens 60000 --context-length 2048; }
@@ -82,7 +82,7 @@ for part in "$@"; do case $part in
     export ACC=2.0 ACCEPT_POSITIONS=${ACCEPT_POSITIONS:-0.544,0.544,0.544} ACCEPT_TREE=${ACCEPT_TREE:-s2:2.0}
     SMALL="--max-total-tokens 115000 --cuda-graph-bs-decode $SIZES"
     PORT=30000 launch plain $SMALL $EXTRA; A=$SRV
-    PORT=30100 patched specdeck --speculative-draft-model-path "$KIT/models/llama8b-eagle3" $SMALL; B=$SRV
+    PORT=30100 patched specdeck --speculative-draft-model-path "${DRAFT:-$KIT/models/llama8b-eagle3}" $SMALL; B=$SRV
     C= ; if [ -n "${UPSTREAM:-}" ]; then
       export PYTHONPATH=$KIT/plugin:$HERE/plugin:$PLAIN_PATH
       PORT=30200 launch upstream $(flags adaptivefix) --max-total-tokens 115000 $EXTRA; C=$SRV
