@@ -354,7 +354,8 @@ class Console(Acting):
     def redraw(self) -> None:
         """Display the present, or how far the frozen picture is behind it."""
         self._dirty = False
-        place = self.place if self.board is not None else None
+        # While it ends, there is no screen left.
+        place = self.place if self.board is not None and self.screen_stack else None
         if not isinstance(place, Place) or not place.ready:
             return
         now = self.scene()

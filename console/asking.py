@@ -11,15 +11,12 @@ from contextlib import suppress
 
 from textual.message import Message
 
+from console.lookups import EVERY_S, FLEET_ASIDE_S
 from console.messages import LookedUp
 from console.places import Need
 from controlplane.client import ControlPlaneClient, ControlPlaneError
 from controlplane.messages import Fleet
 
-EVERY_S = {Need.FLEET: 0.5, Need.COSTS: 10.0, Need.POLICIES: 3.0, Need.AUDIT: 2.0}
-"""Seconds between two reads while the screen is open."""
-FLEET_ASIDE_S = 5.0
-"""The fleet is read slowly on other screens too: its alarms ring everywhere."""
 AUDIT_ROWS = 500
 
 

@@ -214,10 +214,13 @@ def _torn(sample: Sample) -> bool:
 
 
 def _ranks(sample: Sample) -> str:
-    """``ranks differ: s3k1d4 on 1, off on 1``, or that none was observed."""
+    """``ranks differ: s3k1d4 on 1, off on 1``, or what all of them run, or that none was seen."""
     seen = _tiers_seen(sample)
     if not seen:
         return "no rank observed"
+    if len(seen) == 1:
+        (tier, count), *_ = seen.items()
+        return f"{count}/{len(sample.applied)} ranks run {tier}, not confirmed yet"
     who = "ranks" if _torn(sample) else "replicas"
     return f"{who} differ: " + ", ".join(f"{tier} on {count}" for tier, count in seen.items())
 

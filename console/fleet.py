@@ -10,7 +10,7 @@ from typing import Any
 
 from console.formatting import MISSING, Glyphs, cells, countdown, cut, fill, number, seconds
 from console.matching import matches
-from console.scene import STALE_POLLS, LinkState, Scene
+from console.scene import STALE_POLLS, Scene
 from console.spans import Line, Role, Span, line, pad, recolour, rule, spread
 from controlplane.messages import FleetRow
 from engine_patch.tier import OFF, TierShape
@@ -337,7 +337,9 @@ def wrong(scene: Scene, row: FleetRow) -> tuple[str, Role]:
         fleet = scene.looked.fleet.value
         if left is not None and fleet is not None:
             left = max(left - max(scene.now_ms - fleet.now_utc_ms, 0) / 1000, 0)
-        return f"OVERRIDE {row.override_by} {countdown(left)} left", Role.WARNING
+        # Not as 03:41, which reads as a time of day where nothing stands beside it.
+        ends = MISSING if left is None else seconds(left)
+        return f"OVERRIDE {ends} {scene.glyphs.dot} {row.override_by}", Role.WARNING
     if row.stance in (Stance.PAUSED, Stance.SHADOW):
         return f"{row.stance.value.upper()} {row.text}", Role.WARNING
     if row.warnings:
@@ -357,15 +359,6 @@ def empty(scene: Scene, size: int, choice: Choice) -> tuple[Line, ...]:
     else:
         text = "this control plane looks after no engine: specdeck serve --engine URL"
     return (pad(line(Span(f" {text}", Role.LABEL)), size, scene.glyphs),)
-
-
-def fleet_state(scene: Scene) -> tuple[LinkState, float | None]:
-    """How the fleet's own readings stand: the link, and their age in seconds."""
-    fleet = scene.looked.fleet
-    if fleet.at_ms is None:
-        return (LinkState.LOST if fleet.trouble else LinkState.CONNECTING), None
-    age = max(scene.now_ms - fleet.at_ms, 0) / 1000
-    return (LinkState.LOST if fleet.trouble else LinkState.LIVE), age
 
 
 def side(scene: Scene, size: int, height: int, key: str | None) -> tuple[Line, ...]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from textwrap import wrap
 
 from console.asked import SHOWN_AFTER_MS, waiting_words
-from console.fleet import fleet_state
 from console.formatting import clock, cut, seconds, zone_name
-from console.places import BY_ID
+from console.lookups import EVERY_S, FLEET_ASIDE_S, Looked
+from console.places import BY_ID, Need
 from console.scene import LinkState, Scene
 from console.spans import Line, Role, Span, line, pad, spread
 
 NOTICES = 3
-STALE_S = 3.0
-"""Seconds after which what the control plane told of its engines is old."""
+STALE_READS = 3
+"""Reads that may be missing before what stands on the screen is old."""
+STALE_LEAST_S = 3.0
 
 
 def fleet_header(scene: Scene, cells: int) -> Line:
     """``specdeck  FLEET ● 200 engines      age 0.4s  12:04:31 UTC``."""
     glyphs = scene.glyphs
-    link, age = fleet_state(scene)
-    old = age is None or age > STALE_S
+    link, age, old = reading(scene)
     if scene.frozen:
         state = Span(f"FROZEN {glyphs.frozen}", Role.BANNER)
     elif link is LinkState.LOST:
@@ -39,6 +39,21 @@ def fleet_header(scene: Scene, cells: int) -> Line:
     name = BY_ID[scene.place].name.lower()
     left = line(Span(" specdeck", Role.TITLE), "  ", state, " ", Span(name, Role.VALUE))
     return spread(left, right, cells, glyphs)
+
+
+def reading(scene: Scene) -> tuple[LinkState, float | None, bool]:
+    """How what the screen shows was read: the link, its age in seconds, and whether it is old."""
+    needs = BY_ID[scene.place].needs
+    looked: Looked[object] = scene.looked.of(Need.FLEET)
+    every_s = EVERY_S[Need.FLEET] if Need.FLEET in needs else FLEET_ASIDE_S
+    if Need.FLEET not in needs and needs:
+        need = min(needs)
+        looked, every_s = scene.looked.of(need), EVERY_S[need]
+    if looked.at_ms is None:
+        return (LinkState.LOST if looked.trouble else LinkState.CONNECTING), None, True
+    age_s = max(scene.now_ms - looked.at_ms, 0) / 1000
+    old = age_s > max(STALE_READS * every_s, STALE_LEAST_S)
+    return (LinkState.LOST if looked.trouble else LinkState.LIVE), age_s, old
 
 
 def fleet_notices(scene: Scene, size: int) -> tuple[Line, ...]:

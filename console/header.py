@@ -95,7 +95,10 @@ def _link_notices(scene: Scene) -> list[tuple[str, Role]]:
         )
     if scene.link.state is LinkState.LOST:
         at = scene.link.retry_at_ms
-        when = "" if at is None else f", retry in {seconds(max(at - scene.now_ms, 0) / 1000)}"
+        left_s = None if at is None else (at - scene.now_ms) / 1000
+        when = "" if left_s is None else f", retry in {seconds(left_s)}"
+        if left_s is not None and left_s <= 0:
+            when = ", trying again"
         found.append((f"control plane lost{when}: {scene.link.reason}", Role.ALARM))
     return found
 
@@ -115,7 +118,8 @@ def _engine_notices(scene: Scene) -> list[tuple[str, Role]]:
             found.append((gap.message, Role.ALARM))
         if lease := lease_words(scene):
             found.append((lease, Role.WARNING))
-    if sample is not None and sample.simulation_valid is False:
+    told = tick is not None and any("simulated times" in text for text in tick.warnings)
+    if sample is not None and sample.simulation_valid is False and not told:
         lag = sample.simulation_lag
         by = "" if lag is None else f" by {100 * lag:.1f} %"
         found.append((f"simulation fell behind{by}: this run's times are invalid", Role.ALARM))

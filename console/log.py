@@ -37,11 +37,18 @@ _WORDS = {
 _BAD = (Outcome.REFUSED, Outcome.TIMED_OUT)
 
 
-def heading(scene: Scene, size: int) -> Line:
-    """The log's rule with its key."""
+def heading(scene: Scene, size: int, newer: int = 0) -> Line:
+    """The log's rule with its keys.
+
+    Args:
+        newer: entries above the first one that is shown.
+    """
+    keys = Span(f"{scene.glyphs.up}{scene.glyphs.down} select, enter why", Role.LABEL)
+    if newer:
+        keys = Span(f"{newer} newer, esc shows them", Role.WARNING)
     return rule(
         (Span("decisions", Role.TITLE),),
-        (Span(f"{scene.glyphs.up}{scene.glyphs.down} select, enter why", Role.LABEL),),
+        (keys,),
         size,
         scene.glyphs,
     )

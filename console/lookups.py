@@ -12,6 +12,11 @@ from store.records import AuditEntry, Tick
 
 T = TypeVar("T")
 
+EVERY_S = {Need.FLEET: 0.5, Need.COSTS: 10.0, Need.POLICIES: 3.0, Need.AUDIT: 2.0}
+"""Seconds between two reads while the screen is open."""
+FLEET_ASIDE_S = 5.0
+"""The fleet is read slowly on other screens too: its alarms ring everywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class Looked(Generic[T]):

@@ -89,9 +89,10 @@ def extend_effect(request: ExtendRequest, override: Override, scene: Scene) -> t
     before = clock(override.expires_utc_ms, scene.zone)
     later = override.expires_utc_ms + int(request.extra_s * 1000)
     after = f"{clock(later, scene.zone)} {zone_name(later, scene.zone)}"
+    what = mode_words(override.mode, override.tier)
     return (
-        f"{mode_words(override.mode, override.tier)} by {override.author} ends {before} now",
-        f"with {length(request.extra_s)} more it ends {after}",
+        f"{what} by {override.author} ends at {before} as it stands",
+        f"with {length(request.extra_s)} more it ends at {after}",
     )
 
 

@@ -63,7 +63,7 @@ def _hysteresis(scene: Scene, policy: HysteresisPolicy) -> list[Line]:
         down = f"{glyphs.down}{boundary.down_at} for {seconds(policy.down_hold_s)}"
         row = line(
             pad(pair, PAIR, glyphs),
-            Span(f" {up:<13}{down:<13}req ", Role.VALUE),
+            Span(f" {up:<13} {down:<12} req ", Role.VALUE),
             Span(f"{bar} {now}", Role.LABEL),
         )
         rows.append(recolour(row, Role.STALE) if stale else row)

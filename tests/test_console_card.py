@@ -272,3 +272,9 @@ def test_an_unsettled_request_with_differing_ranks_names_them() -> None:
 def test_a_seeded_board_keeps_an_outcome_it_was_told() -> None:
     board = seeded(with_status(Board(ENGINE), status()), (), (decision(1, DEEP, OFF),))
     assert len(board.log) == 1
+
+
+def test_one_tier_on_all_ranks_that_is_not_confirmed_yet_is_no_difference() -> None:
+    seen = (RankTier(dp_rank=0, tp_rank=0, tier=DEEP), RankTier(dp_rank=0, tp_rank=1, tier=DEEP))
+    last = tick(sample(120, applied=seen), None, desired=None)
+    assert confirmation(shown(last))[0][0] == f"2/2 ranks run {DEEP}, not confirmed yet"

@@ -19,9 +19,11 @@ from console.fleet import (
     totals,
     wrong,
 )
+from console.fleet_notices import reading
 from console.formatting import UNICODE
 from console.lookups import Looked, Lookups
 from console.matching import matches
+from console.places import Need
 from console.scene import Scene
 from console.spans import Role, plain, width
 from controlplane.messages import Fleet, FleetRow
@@ -106,7 +108,7 @@ def test_alarms_come_before_gaps_before_overrides_before_shadow() -> None:
     every = every.model_copy(update={"alarms": ()})
     assert wrong(told, every)[0].startswith("! STALE 0.3s: refused")
     every = every.model_copy(update={"gap": ""})
-    assert wrong(told, every)[0] == "OVERRIDE op1 01:00 left"
+    assert wrong(told, every)[0] == "OVERRIDE 1m00s · op1"
     every = every.model_copy(update={"override_by": ""})
     assert wrong(told, every)[0].startswith("SHADOW ")
     absent = row("y", plugin=PluginStatus.ABSENT)
@@ -124,7 +126,7 @@ def test_an_old_answer_makes_every_row_stale_in_words() -> None:
 
 def test_an_override_counts_down_between_two_answers() -> None:
     held = row("a", override_by="op1", override_left_s=60.0)
-    assert wrong(scene(held, late_ms=1000), held)[0] == "OVERRIDE op1 00:59 left"
+    assert wrong(scene(held, late_ms=1000), held)[0] == "OVERRIDE 59s · op1"
 
 
 def test_asked_and_confirmed_stand_apart() -> None:
@@ -139,3 +141,20 @@ def test_totals_leave_out_what_nobody_told() -> None:
     rows = (row("a", concurrency=None, decode_tok_s=None),)
     assert totals(rows, UNICODE) == "1 engine"
     assert totals(fleet().rows, UNICODE).startswith("7 engines · 1 alarm · 1 not reached")
+
+
+@pytest.mark.parametrize(
+    ("place", "need", "age_ms", "old"),
+    [
+        ("fleet", Need.FLEET, 2_500, False),
+        ("fleet", Need.FLEET, 3_500, True),
+        ("audit", Need.AUDIT, 5_000, False),
+        ("audit", Need.AUDIT, 7_000, True),
+    ],
+)
+def test_a_screen_is_as_old_as_what_it_shows(
+    place: str, need: Need, age_ms: int, old: bool
+) -> None:
+    looked = Lookups().told(need, Looked((), READ_MS))
+    shown = Scene(Board(ENGINE), READ_MS + age_ms, place=place, looked=looked)
+    assert reading(shown)[1:] == (age_ms / 1000, old)

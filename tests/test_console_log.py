@@ -10,7 +10,7 @@ import pytest
 from console.board import Board, seeded, with_status
 from console.events import EngineChange, GapSpan, JournalHole, Logged
 from console.formatting import ASCII
-from console.log import details, entry_line, rows
+from console.log import details, entry_line, heading, rows
 from console.scene import Scene
 from console.spans import plain
 from engine_patch.contract import JournalEntry, SwitchReason
@@ -113,3 +113,8 @@ def test_the_selected_entry_is_marked_by_a_sign_and_not_by_colour_alone() -> Non
 def test_an_empty_log_says_so() -> None:
     bare = Scene(with_status(Board(ENGINE), status()), now_ms=START_MS)
     assert [plain(row).strip() for row in rows(bare, 80, 0, 6, None)] == ["none yet"]
+
+
+def test_the_rule_says_what_is_hidden_above_the_selected_entry() -> None:
+    assert "select, enter why" in plain(heading(scene(), 80))
+    assert "3 newer, esc shows them" in plain(heading(scene(), 80, 3))

@@ -112,8 +112,8 @@ def test_what_follows_depends_on_the_stance(stance: Stance, words: str) -> None:
 def test_extending_shows_the_old_and_the_new_end() -> None:
     longer = ExtendRequest(extra_s=900, author="op1")
     assert extend_effect(longer, override(), shown()) == (
-        "on s3k1d4 by op1 ends 12:08:12 now",
-        "with 15m more it ends 12:23:12 UTC",
+        "on s3k1d4 by op1 ends at 12:08:12 as it stands",
+        "with 15m more it ends at 12:23:12 UTC",
     )
 
 

@@ -45,7 +45,7 @@ class DecisionLog(SceneView, can_focus=True):
         cells, height = self.size
         count = max(height - 1, 0)
         first = self._first(scene.board.log, count)
-        return (heading(scene, cells), *rows(scene, cells, first, count, self._cursor))
+        return (heading(scene, cells, first), *rows(scene, cells, first, count, self._cursor))
 
     def _first(self, log: Log, count: int) -> int:
         """The first entry shown: the newest, unless the selected one lies below."""
