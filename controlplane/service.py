@@ -26,6 +26,8 @@ from store.records import Alarm, AuditEntry
 
 log = logging.getLogger("specdeck.service")
 
+ALARMS_EVERY_S = 1.0
+"""How often alarms beside the engines' are told to webhooks."""
 SERVICE = "service"
 """Actor of what nobody asked for."""
 
@@ -102,6 +104,7 @@ class Service:
         for follower in self.followers:
             name = follower.source.name
             self._tasks[name] = asyncio.create_task(follower.run(), name=name)
+        self._tasks["alarms"] = asyncio.create_task(self._tell_alarms(), name="alarms")
         name = "maintenance"
         self._tasks[name] = asyncio.create_task(self.maintenance.run(), name=name)
 
@@ -123,6 +126,11 @@ class Service:
             log.error("the stop is not recorded: %s", error)
         finally:
             await asyncio.to_thread(self.store.close)
+
+    async def _tell_alarms(self) -> None:
+        while True:
+            self.webhooks.stand(self.alarms())
+            await asyncio.sleep(ALARMS_EVERY_S)
 
     def statuses(self) -> list[EngineStatus]:
         """Every engine."""

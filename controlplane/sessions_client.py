@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar
-from urllib.parse import quote
-
-from pydantic import BaseModel
-
+from controlplane.client_calls import Calls, engine_path
 from controlplane.replay_messages import Verification
 from controlplane.sessions_messages import (
     MarkerRequest,
@@ -26,11 +21,8 @@ from store.records import Decision, Marker, Tick
 LONG_S = 120.0
 """Seconds that an answer over a whole recording may take."""
 
-_Model = TypeVar("_Model", bound=BaseModel)
-_Item = TypeVar("_Item")
 
-
-class SessionCalls:
+class SessionCalls(Calls):
     """Name, list and download sessions; steer and ask a replay."""
 
     async def sessions(self) -> list[SessionInfo]:
@@ -84,7 +76,7 @@ class SessionCalls:
 
     async def add_marker(self, engine_id: str, request: MarkerRequest) -> Marker:
         """Note something on an engine's time line."""
-        path = f"/v1/engines/{quote(engine_id, safe='')}/markers"
+        path = engine_path(engine_id, "markers")
         return self._read(Marker, await self._request("POST", path, body=request))
 
     async def replay(self) -> ReplayState:
@@ -110,22 +102,3 @@ class SessionCalls:
         """Take the last what-if off a replay's time line."""
         path = f"/v1/sessions/{session_id}/what-if"
         return self._read(ReplayState, await self._request("DELETE", path))
-
-    # What the client itself provides.
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: BaseModel | None = None,
-        query: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-    ) -> bytes:
-        raise NotImplementedError
-
-    def _read(self, model: type[_Model], content: bytes | str) -> _Model:
-        raise NotImplementedError
-
-    def _read_list(self, item: type[_Item], content: bytes) -> list[_Item]:
-        raise NotImplementedError

@@ -40,6 +40,7 @@ class HookEvent(Wire):
 
     Args:
         id: the same for each repetition of one event, so that a receiver can leave doubles out.
+        engine_id: "" for an alarm of the control plane itself.
         decision: with type ``decision``: one that was settled.
         alarm: with the alarm types.
     """
@@ -129,16 +130,27 @@ class Webhooks:
             return
         for decision in tick.decisions:
             self.settled(decision)
-        before = self._alarms.get(tick.engine_id, {})
         now = {alarm.code: alarm for alarm in tick.alarms}
-        seq = tick.observation.seq
-        for code, alarm in now.items():
-            if code not in before:
-                self._offer("alarm.raised", tick.engine_id, f"{code}:{seq}", alarm=alarm)
-        for code, alarm in before.items():
-            if code not in now:
-                self._offer("alarm.cleared", tick.engine_id, f"{code}:{seq}", alarm=alarm)
-        self._alarms[tick.engine_id] = now
+        self._changed(tick.engine_id, now, str(tick.observation.seq))
+
+    def stand(self, alarms: Sequence[Alarm]) -> None:
+        """The alarms that are up beside the engines'; their engine id is empty."""
+        # Two sources may fail at once: one code, and each since a time of its own.
+        now = {f"{alarm.code}:{alarm.since_utc_ms}": alarm for alarm in alarms}
+        self._changed("", now, str(self._clock.utc_ms()))
+
+    def _changed(self, engine_id: str, now: dict[str, Alarm], stamp: str) -> None:
+        """Tell the alarms that came or went since the last time."""
+        if not self.hooks:
+            return
+        before = self._alarms.get(engine_id, {})
+        for key, alarm in now.items():
+            if key not in before:
+                self._offer("alarm.raised", engine_id, f"{key}:{stamp}", alarm=alarm)
+        for key, alarm in before.items():
+            if key not in now:
+                self._offer("alarm.cleared", engine_id, f"{key}:{stamp}", alarm=alarm)
+        self._alarms[engine_id] = now
 
     def settled(self, decision: Decision) -> None:
         """A decision came to its end."""

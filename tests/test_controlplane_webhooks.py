@@ -167,6 +167,27 @@ def test_only_wanted_kinds_are_queued_and_an_alarm_that_stays_is_told_once() -> 
     assert [one.type for one in hook.waiting] == ["alarm.raised", "alarm.cleared"]
 
 
+def test_alarms_beside_the_engines_are_told_each_for_itself() -> None:
+    hook = Hook("http://x", frozenset({"alarm"}), b"k")
+    hooks = Webhooks([hook], "me", SystemClock())
+    first = Alarm(code="source_failed", text="file a: gone", since_utc_ms=1)
+    second = Alarm(code="source_failed", text="router b: silent", since_utc_ms=2)
+    hooks.stand(())
+    hooks.stand((first,))
+    hooks.stand((first, second))
+    hooks.stand((second.model_copy(update={"text": "router b: refuses"}),))
+    hooks.stand(())
+    told = [(one.type, one.alarm.since_utc_ms if one.alarm else 0) for one in hook.waiting]
+    assert told == [
+        ("alarm.raised", 1),
+        ("alarm.raised", 2),
+        ("alarm.cleared", 1),
+        ("alarm.cleared", 2),
+    ]
+    assert {one.engine_id for one in hook.waiting} == {""}
+    assert len({one.id for one in hook.waiting}) == 4
+
+
 # -- HTTPS --------------------------------------------------------------------------------------
 
 
