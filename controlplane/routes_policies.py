@@ -209,7 +209,10 @@ async def resume(
 async def _each(
     service: Service, body: StopRequest, caller: Caller, *, resume: bool, dry_run: bool
 ) -> list[StopAnswer]:
-    runners = [service.runner(name) for name in body.engines] or list(service.runners.values())
+    every = (
+        list(service.runners.values()) if body.group is None else service.roster.group(body.group)
+    )
+    runners = [service.runner(name) for name in body.engines] or every
     author = caller.author(body.author)
     found: list[StopAnswer] = []
     for runner in runners:
