@@ -224,8 +224,13 @@ def _runnable(binaries: Path, folder: Path) -> Path:
             **_as_nobody(),
         )
     except PermissionError:
-        shutil.copytree(binaries.parent, folder / "installed", symlinks=True)
-        return folder / "installed" / "bin"
+        package, installed = binaries.parents[1], folder / "installed"
+        copied = installed / package.name / binaries.parent.name
+        shutil.copytree(binaries.parent, copied, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():  # a wheel's programs look for these beside its package
+            shutil.copytree(libraries, installed / libraries.name)
+        return copied / "bin"
     return binaries
 
 
