@@ -177,7 +177,7 @@ class CpuEngine:
             env["SPECDECK_TIERS"] = self.tiers
         return env | dict(self.env)
 
-    def start(self, timeout_s: float = 120.0) -> Self:
+    def start(self, timeout_s: float = 240.0) -> Self:
         """Start the server and wait until it answers.
 
         Raises:

@@ -17,7 +17,7 @@ from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import PROMPTS, CpuEngine, tokens, two_ranks
 from tests.engine.plugin_client import PluginClient
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
 THRESHOLDS = {
     "tiers": ["s3k1d4", "s1k1d2", "off"],

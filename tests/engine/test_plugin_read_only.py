@@ -14,7 +14,7 @@ from engine_patch.contract import Mode
 from tests.engine.conftest import Plain
 from tests.engine.cpu_engine import HERE, engine_python
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
 
 def test_a_plain_server_is_observed(plain: Plain) -> None:

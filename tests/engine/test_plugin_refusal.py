@@ -14,7 +14,7 @@ from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import CpuEngine, engine_python, tokens
 from tests.engine.overlay import overlay
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
 CHANGED = "srt/managers/scheduler.py"
 

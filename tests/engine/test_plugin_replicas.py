@@ -12,7 +12,7 @@ from engine_patch.contract import Mode
 from tests.engine.cpu_engine import PROMPTS, CpuEngine, two_ranks
 from tests.engine.plugin_client import PluginClient
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
 API_KEY, ADMIN_KEY = "for-requests", "for-operators"
 

@@ -13,7 +13,7 @@ from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import CpuEngine
 from tests.engine.plugin_client import PluginClient
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
 TIERS = "off,s1k1d2,s3k1d4"
 

@@ -19,7 +19,7 @@ from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import PROMPTS, CpuEngine
 from tests.engine.plugin_client import PluginClient
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
 TIERS = ("off", "s1k1d2", "s3k1d4")
 THRESHOLDS = {

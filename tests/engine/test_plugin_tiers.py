@@ -19,7 +19,7 @@ from tests.engine.conftest import MANY
 from tests.engine.plugin_client import PluginClient
 from tests.engine.tier_rig import Reference, TierServer, compare, tier_server
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
 JOBS = 35
 SAMPLES = 1000
