@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from console.formatting import cells, clock
 from console.replay_process import ReplayError, ReplayProcess
@@ -19,7 +19,9 @@ from console.screens.replay_frame import READ_ONLY
 from console.screens.replay_keys import ACTING
 from controlplane.client import ControlPlaneClient, RefusedError
 from controlplane.messages import OverrideRequest
+from controlplane.whatif_policy import read_policy
 from engine_patch.contract import Mode
+from store.policies import HysteresisPolicy
 from tests.console_replay_pictures import (
     ASKED,
     BY_NAME,
@@ -231,6 +233,22 @@ async def test_a_wrong_question_stays_in_the_dialog_with_its_reason(url: str) ->
         await pilot.press("enter")
         await until(pilot, lambda: "refused:" in frame(app))
         assert app.screen is dialog
+
+
+async def test_the_policy_of_a_what_if_is_written_as_a_file(url: str, tmp_path: Path) -> None:
+    async with opened(url, Picture("any")) as (app, screen, pilot):
+        assert screen.refusal("save").startswith("nothing was asked yet")
+        await ask(pilot, screen, ASKED)
+        target = tmp_path / "other.toml"
+        for _ in range(2):
+            await press(pilot, screen, "E")
+            app.screen.query_one("#name", Input).value = str(target)
+            app.screen.query_one("#act", Button).press()
+            await until(pilot, lambda: app.screen is screen or "exists: write" in frame(app))
+        assert app.screen is not screen  # the second time it is there already
+    policy = read_policy(target)
+    assert isinstance(policy, HysteresisPolicy)
+    assert policy.boundaries[0].up_at == 6
 
 
 async def test_the_recording_is_verified_and_says_so_for_good(url: str) -> None:

@@ -8,15 +8,14 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import ClassVar
 
-from textual import events, on, work
+from textual import events, on
 from textual.binding import BindingType
 from textual.command import Provider
 from textual.worker import WorkerError
 
 from console.events import Logged
 from console.evidence import as_text
-from console.lookups import Looked
-from console.replay_board import ReplayBoard, other_speed
+from console.replay_board import other_speed
 from console.replay_feed import ReplayFeed
 from console.replay_lines import line_cells, place_words
 from console.replay_messages import (
@@ -28,24 +27,21 @@ from console.replay_messages import (
     Verified,
     WhatIfAnswered,
 )
-from console.screens.details import Details
+from console.screens.replay_asking import ReplayAsking
 from console.screens.replay_commands import ReplayCommands
-from console.screens.replay_dialogs import AskWhatIf, Goto
-from console.screens.replay_frame import READ_ONLY, ReplayFrame
+from console.screens.replay_dialogs import Goto
+from console.screens.replay_frame import READ_ONLY
 from console.screens.replay_keys import REPLAY_KEYS
-from console.screens.replay_pages import ReplayHelp, VerifyPage, WhatIfPage
-from console.widgets.decision_log import DecisionLog
+from console.screens.replay_pages import ReplayHelp
 from console.widgets.replay_parts import ReplayLog, TimeLine
-from controlplane.client import ControlPlaneClient, ControlPlaneError
+from controlplane.client import ControlPlaneClient
 from controlplane.replay_player import Mark
 from controlplane.sessions_messages import ReplayRequest
-from controlplane.whatif_estimate import LoadModel
-from store.records import Decision, Tick
 
 NOT_YET = "the recording is still being opened"
 
 
-class Replay(ReplayFrame):
+class Replay(ReplayAsking):
     """Shows a board; the feed's messages are the only thing that changes it.
 
     Args:
@@ -66,8 +62,7 @@ class Replay(ReplayFrame):
         ascii_only: bool = False,
         closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        super().__init__(zone=zone, ascii_only=ascii_only)
-        self.client = client
+        super().__init__(client, zone=zone, ascii_only=ascii_only)
         self._release = closed
         self._feed: ReplayFeed | None = None
 
@@ -101,26 +96,26 @@ class Replay(ReplayFrame):
 
     @on(ReplayOpened)
     def _opened(self, message: ReplayOpened) -> None:
-        self._show(replace(self.replay, markers=message.markers))
+        self.show_replay(replace(self.replay, markers=message.markers))
 
     @on(ReplayMoved)
     def _moved(self, message: ReplayMoved) -> None:
-        self._show(replace(self.replay, state=message.state, board=message.board))
+        self.show_replay(replace(self.replay, state=message.state, board=message.board))
 
     @on(StripArrived)
     def _strip_arrived(self, message: StripArrived) -> None:
-        self._show(replace(self.replay, strip=message.strip))
+        self.show_replay(replace(self.replay, strip=message.strip))
 
     @on(WhatIfAnswered)
     def _answered(self, message: WhatIfAnswered) -> None:
         self.pane_shown = message.found is not None
-        self._show(replace(self.replay, what_if=message.found))
+        self.show_replay(replace(self.replay, what_if=message.found))
         if self._feed is not None:
             self._feed.want_strip()
 
     @on(Verified)
     def _verified(self, message: Verified) -> None:
-        self._show(replace(self.replay, verified=message.found, busy=""))
+        self.show_replay(replace(self.replay, verified=message.found, busy=""))
         if self._feed is not None:
             self._feed.want_strip()
         if self.is_current:
@@ -128,7 +123,7 @@ class Replay(ReplayFrame):
 
     @on(ReplayTrouble)
     def _trouble(self, message: ReplayTrouble) -> None:
-        self._show(replace(self.replay, trouble=message.text, busy=""))
+        self.show_replay(replace(self.replay, trouble=message.text, busy=""))
 
     @on(NothingThatWay)
     def _nothing(self, message: NothingThatWay) -> None:
@@ -137,12 +132,6 @@ class Replay(ReplayFrame):
     @on(TimeLine.Picked)
     def _picked(self, message: TimeLine.Picked) -> None:
         self.order(ReplayRequest(place=message.place))
-
-    def _show(self, replay: ReplayBoard) -> None:
-        before, self.replay = self.replay, replay
-        self.redraw()
-        if before.what_if is not replay.what_if or before.state is None:
-            self.refresh_bindings()
 
     @property
     def settled(self) -> bool:
@@ -160,7 +149,7 @@ class Replay(ReplayFrame):
         """Why ``action`` is not possible now; "" if it is."""
         if action == "refused":
             return READ_ONLY
-        if action in ("clear", "all") and self.replay.what_if is None:
+        if action in ("clear", "all", "save") and self.replay.what_if is None:
             return "nothing was asked yet: w asks what another policy would have done"
         if action == "what_if" and self.replay.board.policy is None:
             return "the policy at this moment is not in the recording: choose a later one"
@@ -238,82 +227,7 @@ class Replay(ReplayFrame):
 
         self.app.push_screen(dialog, decided)
 
-    # Asking.
-
-    def action_what_if(self) -> None:
-        """Ask which policy to ask about."""
-        state, asked, config = self.replay.state, self.replay.what_if, self.replay.board.policy
-        if state is None or config is None:
-            return
-        policy = config.policy if asked is None else asked.policy.policy
-        load = LoadModel.RECORDED if asked is None else asked.load
-        dialog = AskWhatIf(self.client, self.dialog_scene, state.session.name, policy, load)
-
-        def answered(_: bool | None) -> None:
-            if dialog.found is not None:
-                self.post_message(WhatIfAnswered(dialog.found))
-
-        self.app.push_screen(dialog, answered)
-
-    def action_clear(self) -> None:
-        """Take the what-if off the screen."""
-        self.run_worker(self._forget(), group="forget", exclusive=True)
-
-    async def _forget(self) -> None:
-        try:
-            await self.client.forget_what_if()
-        except ControlPlaneError as error:
-            self.say(str(error), severe=True)
-        else:
-            self.post_message(WhatIfAnswered(None))
-
-    def action_all(self) -> None:
-        """Everything about the what-if."""
-        self.app.push_screen(WhatIfPage(self.scene(), self.replay))
-
-    def action_pane(self) -> None:
-        """The what-if, or the decisions that it covers."""
-        self.pane_shown = not self.pane_shown
-        self.redraw()
-
-    def action_verify(self) -> None:
-        """Show the verification; the first time, make it."""
-        if self.replay.verified is not None:
-            self.app.push_screen(VerifyPage(self.scene(), self.replay))
-        elif not self.replay.busy:
-            self._show(replace(self.replay, busy="verifying"))
-            self._verify()
-
-    @work(group="verify", exclusive=True)
-    async def _verify(self) -> None:
-        try:
-            self.post_message(Verified(await self.client.verify_session()))
-        except ControlPlaneError as error:
-            self.post_message(ReplayTrouble(str(error)))
-
     # Reading.
-
-    @on(DecisionLog.Chosen)
-    def _explain(self, message: DecisionLog.Chosen) -> None:
-        message.stop()
-        page = Details(self.scene(), message.entry)
-        self.app.push_screen(page)
-        if isinstance(message.entry.event, Decision):
-            self._read_evidence(page, message.entry.event.seq)
-
-    @work(group="evidence", exclusive=True)
-    async def _read_evidence(self, page: Details, seq: int) -> None:
-        tick: Tick | None = None
-        trouble = ""
-        try:
-            found = await self.client.session_ticks(1, first_seq=seq, limit=1)
-            tick = next((one for one in found if one.observation.seq == seq), None)
-        except ControlPlaneError as error:
-            trouble = str(error)
-        known = {seq: Looked(tick, self.replay.now_ms, trouble)}
-        self.looked = replace(self.looked, evidence=known)
-        if page.is_attached:
-            page.show(replace(page.scene, looked=self.looked))
 
     def action_copy(self) -> None:
         """Copy the selected decision, else the newest, as text."""

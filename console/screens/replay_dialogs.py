@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable
 from datetime import tzinfo
 from pathlib import Path
@@ -12,6 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from console.drafting import DraftError, differences, drafted, fields, row_label
+from console.formatting import clean
 from console.replay_goto import HOW, GotoError, goto
 from console.scene import Scene
 from console.screens.dialog import Dialog, Incomplete
@@ -19,7 +21,7 @@ from controlplane.client import ControlPlaneClient, ControlPlaneError
 from controlplane.sessions_messages import ReplayRequest, ReplayState, WhatIfRequest
 from controlplane.whatif_estimate import LoadModel
 from controlplane.whatif_messages import WhatIf
-from controlplane.whatif_policy import read_policy
+from controlplane.whatif_policy import policy_text, read_policy
 from store.errors import StoreError
 from store.policies import Policy
 
@@ -121,7 +123,14 @@ class AskWhatIf(Dialog):
             id="file", compact=True, max_length=500, placeholder="another policy, TOML or JSON"
         )
         load = self.choice([one.value for one in LoadModel], self._load.value, "load")
-        return [*found, ("also", also), ("file", file), ("arrive", load)]
+        found.append(("also", also))
+        if not self.app.is_web:
+            # A visitor's files are not those of the machine that this runs on.
+            found.append(("file", file))
+        return [*found, ("arrive", load)]
+
+    def _file(self) -> str:
+        return "" if self.app.is_web else self.value("file").strip()
 
     def policy(self) -> Policy:
         """The policy that the thresholds describe."""
@@ -144,7 +153,7 @@ class AskWhatIf(Dialog):
         """What is asked."""
         request = self.request()
         ends = "the recording answers; no policy of any engine changes"
-        if file := self.value("file").strip():
+        if file := self._file():
             return (f"the policy in {file}", ends)
         assert request.policy is not None
         changed = differences(self._policy, request.policy, self.scene.glyphs)
@@ -154,7 +163,7 @@ class AskWhatIf(Dialog):
         """The call, the policy in short."""
         request = self.request()
         body = request.model_dump_json(include={"edits", "load"})
-        file = self.value("file").strip()
+        file = self._file()
         if file and not Path(file).expanduser().is_file():
             raise Incomplete(f"there is no file {file}")
         return f'POST /v1/sessions/1/what-if {body[:-1]},"policy":...}}'
@@ -162,13 +171,84 @@ class AskWhatIf(Dialog):
     async def send(self) -> None:
         """Ask; it takes a while on a long recording."""
         request = self.request()
-        if file := self.value("file").strip():
+        if file := self._file():
             try:
                 policy = await asyncio.to_thread(_policy_in, file)
             except StoreError as error:
                 raise ControlPlaneError(str(error)) from error
             request = request.model_copy(update={"policy": policy})
         self.found = await self.client.what_if(request)
+
+
+class SavePolicy(Dialog):
+    """Writes the what-if's policy as a file that an engine can be given in shadow."""
+
+    heading = "Save the policy of"
+    act = "Write"
+
+    def __init__(
+        self,
+        client: ControlPlaneClient,
+        present: Callable[[], Scene],
+        name: str,
+        policy: Policy,
+    ) -> None:
+        super().__init__(client, present, "")
+        self._recording, self._policy = name, policy
+        self.written = ""
+        """Where it was written, once it was."""
+
+    @property
+    def subject(self) -> str:
+        """The recording that was asked."""
+        return self._recording
+
+    def fields(self) -> list[tuple[str, Widget]]:
+        """Where to."""
+        safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in self._recording)
+        name = Input(f"what-if-{safe}.toml", id="name", compact=True, max_length=300)
+        return [("file", name)]
+
+    def _target(self) -> Path:
+        name = self.value("name").strip()
+        if not name:
+            raise Incomplete("write a file name")
+        return Path(name if name.endswith(".toml") else f"{name}.toml")
+
+    def effect(self) -> tuple[str, ...]:
+        """What is written; nothing is sent."""
+        to = "the browser saves" if self.app.is_web else "writes"
+        return (
+            f"{to} {self._target()}: a policy file",
+            "specdeck policy set ENGINE --file FILE --stance shadow computes with it and does not "
+            "act",
+        )
+
+    def sends(self) -> str:
+        """Nothing."""
+        self._target()
+        return "nothing"
+
+    async def send(self) -> None:
+        """Write the file; an existing one is not overwritten."""
+        text = policy_text(self._policy, f"a what-if over {clean(self._recording)}")
+        target = self._target()
+        if self.app.is_web:
+            self.app.deliver_text(io.StringIO(text), save_filename=target.name)
+            self.written = target.name
+            return
+        try:
+            await asyncio.to_thread(_write_new, target, text)
+        except FileExistsError:
+            raise ControlPlaneError(f"{target} exists: write another name") from None
+        except OSError as error:
+            raise ControlPlaneError(f"{target} cannot be written: {error.strerror}") from None
+        self.written = str(target)
+
+
+def _write_new(path: Path, text: str) -> None:
+    with path.expanduser().open("x", encoding="utf-8") as file:
+        file.write(text)
 
 
 def _policy_in(file: str) -> Policy:

@@ -68,6 +68,7 @@ REPLAY_KEYS = (
     *_jump("a,A", "alarm", "Alarm"),
     _quiet("i", "all", "The whole what-if", "all"),
     _quiet("W", "clear", "Take the what-if away", "clear"),
+    _quiet("E", "save", "Save the what-if's policy as a file", "save"),
     _quiet("tab", "pane", "What-if or decisions, where there is room for one", "pane"),
     Binding("y", "copy", "Copy", False, id="copy", tooltip="Copy what is selected"),
     *(_refused(*one) for one in ACTING),
