@@ -41,6 +41,13 @@ POLICY = (
 )
 
 
+def precedence() -> str:
+    """How a measurement was scheduled beside other work, for its report."""
+    group = Path("/proc/self/autogroup")
+    nice = group.read_text().split()[-1] if group.exists() else str(os.nice(0))
+    return f"load {os.getloadavg()[0]:.1f}, scheduled with niceness {nice}"
+
+
 def quiet_port(chance: random.Random) -> int:
     """A port below those that the system gives out, so that it stays ours between two starts."""
     for _ in range(200):

@@ -6,6 +6,7 @@ The ticks are real ones: those of an embedded engine with requests running, unde
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import platform
@@ -17,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from store.db import Store
+from store.db import Record, Store
 from store.records import Tick
 from tests.controlplane_rig import ENGINE, control_plane, embedded_engine, settings_of, until
+from tests.fault_rig import precedence
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(900)]
 RESULTS = Path(__file__).parent / "results" / "scale_store.json"
@@ -57,33 +59,41 @@ def test_5000_observations_a_second_are_sustained(tmp_path: Path) -> None:
     seconds = [
         list(under_other_names(ticks, 1 + RATE // ENGINES * second)) for second in range(SECONDS)
     ]
-    written: list[Future[object]] = []
+    # The prepared ticks are this test's alone: a collector that goes through them would be too.
+    gc.collect()
+    gc.freeze()
+    last: list[Future[list[Record]]] = []
     most, cpu_s, begun = 0, time.process_time(), time.monotonic()
     with Store.open(path) as store:
         for second, made in enumerate(seconds):
             share = round(RATE * SLICE_S)
+            written: list[Future[list[Record]]] = []
             for place in range(0, RATE, share):
                 written += [store.write([tick]) for tick in made[place : place + share]]
                 most = max(most, store.waiting)
                 until_s = begun + second + (place + share) / RATE
                 time.sleep(max(until_s - time.monotonic(), 0))
+            for future in last:
+                future.result()
+            last = written
         offered_s = time.monotonic() - begun
-        for future in written:
+        for future in last:
             future.result()
         took_s = time.monotonic() - begun
         cpu_s = time.process_time() - cpu_s
         size = sum(file.stat().st_size for file in tmp_path.glob("scale.sqlite3*"))
+    gc.unfreeze()
     count = RATE * SECONDS
     told = {
         "date": datetime.now(UTC).date().isoformat(),
-        "setup": f"{os.cpu_count()} cores shared with other work (load {os.getloadavg()[0]:.1f}), "
-        f"niceness {os.nice(0)}, Python {platform.python_version()}; {count} ticks of {ENGINES} "
+        "setup": f"{os.cpu_count()} cores shared with other work ({precedence()}), Python "
+        f" {platform.python_version()}; {count} ticks of {ENGINES} "
         f"engines, offered at {RATE} a second, each a write of its own",
         "offered_s": round(offered_s, 2),
         "stored_after_s": round(took_s, 2),
         "stored_per_s": round(count / took_s),
         "most_writes_waiting": most,
-        "refused": sum(future.exception() is not None for future in written),
+        "refused": 0,
         "cpu_us_per_tick": round(1e6 * cpu_s / count, 1),
         "cpu_share_of_one_core": round(cpu_s / took_s, 3),
         "bytes_per_tick": round(size / count, 1),
@@ -91,5 +101,4 @@ def test_5000_observations_a_second_are_sustained(tmp_path: Path) -> None:
     }
     print(json.dumps(told, indent=1))
     RESULTS.write_text(json.dumps(told, indent=1) + "\n")
-    assert told["refused"] == 0
     assert took_s < 1.02 * SECONDS
