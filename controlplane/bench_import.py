@@ -14,6 +14,7 @@ The last two do not know what the server speculated with: the caller says it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -87,22 +88,16 @@ def _alike(length: int, name: str, earlier: Sequence[BenchPoint]) -> int:
 def _point(
     path: Path, place: int, fields: dict[str, Any], earlier: Sequence[BenchPoint]
 ) -> BenchPoint:
-    seen = Counter((run.tier, run.concurrency, run.arrivals, run.rate_s) for run in earlier)
-    key = (
-        fields["tier"],
-        fields["concurrency"],
-        fields.get("arrivals", "closed"),
-        fields.get("rate_s"),
-    )
     try:
-        return BenchPoint.model_validate(
-            fields | {"repeat": seen[key] + 1, "source": f"{path.name}:{place}"}
-        )
+        run = BenchPoint.model_validate(fields | {"source": f"{path.name}:{place}"})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = str(first["loc"][0]) if first["loc"] else "row"
         message = str(first["msg"]).removeprefix("Value error, ")
         raise BenchFileError(f"{path}:{place}:1: {where}: {message}") from error
+    seen = Counter((one.tier, one.concurrency, one.arrivals, one.rate_s) for one in earlier)
+    repeat = seen[run.tier, run.concurrency, run.arrivals, run.rate_s] + 1
+    return run.model_copy(update={"repeat": repeat})
 
 
 def _tier(path: Path, place: int, told: str | None, said: str | None) -> str:
@@ -252,20 +247,34 @@ def _open_loop(rate: object, concurrency: object) -> tuple[str, ...]:
     """A run that sent requests at a rate did not hold a concurrency, even below a limit."""
     if rate == "trace":
         return ("requests came as in a trace: no concurrency was held",)
-    if isinstance(rate, int | float) and rate != float("inf"):
-        return (f"requests came at {rate:g} per second: concurrency {concurrency} was not held",)
+    at = _number(rate)
+    if at is not None:
+        return (f"requests came at {at:g} per second: concurrency {concurrency} was not held",)
     return ()
 
 
+def _number(value: object) -> float | None:
+    """A finite number; None for anything else that may stand in its place."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
 def _mean(total: object, count: object) -> int | None:
-    if isinstance(total, int | float) and isinstance(count, int) and count > 0:
-        return max(1, round(total / count))
-    return None
+    whole, parts = _number(total), _number(count)
+    if whole is None or parts is None or parts <= 0:
+        return None
+    return _whole(max(1.0, whole / parts))
 
 
 def _whole(value: object) -> int | None:
-    return round(value) if isinstance(value, int | float) else None
+    number = _number(value)
+    return None if number is None else round(number)
 
 
 def _seconds(ms: object) -> float | None:
-    return ms / 1000 if isinstance(ms, int | float) else None
+    number = _number(ms)
+    return None if number is None else number / 1000

@@ -27,7 +27,7 @@ STEPS_ZERO = 1.1
 """A row of an adaptive server below this accept length ran at zero steps."""
 _TIERS = {"chain": "s3k1d4", "tree": "s2k4d16"}
 _TRUE_OFF = {"off-warm", "off-keep", "off-cold"}
-_NAME = re.compile(r"(?P<profile>.+?)(?P<acc>-acc[\d.]+)?(?P<backend>-fa3)?")
+_NAME = re.compile(r"(?P<profile>.+?)(?P<acc>-acc[\d.]+)?(?P<backend>-fa3)?", re.DOTALL)
 
 
 def is_kit_row(row: Mapping[str, Any]) -> bool:
@@ -48,6 +48,8 @@ def kit_file(name: str, rows: Iterable[Mapping[str, Any]]) -> BenchFile:
     mixed: Counter[str] = Counter()
     seen: Counter[tuple[object, ...]] = Counter()
     for line, row in enumerate(rows, 1):
+        if not str(row["name"]).strip():
+            raise ValueError(f"{line}:1: name: empty; it says what the server was, like plain")
         fields = _fields(str(row["name"]), row.get("accept_len"))
         if fields is None:
             mixed[str(row["name"])] += 1
