@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from store import document_reads, kept_answers, tick_reads
+from store import document_reads, fleet_rules, kept_answers, tick_reads
 from store.audit_chain import AuditCheck, check
 from store.backlog import StoreState
 from store.database import Claim, Database, locate
@@ -33,6 +33,7 @@ from store.records import (
     Decision,
     EngineRecord,
     EngineSwitch,
+    FleetRule,
     InputKind,
     KeptAnswer,
     Marker,
@@ -332,6 +333,11 @@ class Store:
         """The newest step-cost table of a setup key."""
         with self._reading() as connection:
             return document_reads.cost_table(connection, setup_key)
+
+    def fleet_rules(self, *, in_force_only: bool = False) -> list[FleetRule]:
+        """Rules for groups and the whole fleet, oldest first."""
+        with self._reading() as connection:
+            return fleet_rules.fleet_rules(connection, in_force_only=in_force_only)
 
     def kept_answer(self, caller: str, key: str) -> KeptAnswer | None:
         """How a change under an idempotency key was answered; None for an unknown key."""

@@ -43,7 +43,10 @@ from store.tables import (
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def _read(model: type[_Model], table: str, row_id: int | None, key: object, body: str) -> _Model:
+def read_document(
+    model: type[_Model], table: str, row_id: int | None, key: object, body: str
+) -> _Model:
+    """The record of a row; a damaged one is an error."""
     try:
         return record(model, body, row_id)
     except ValidationError as error:
@@ -60,7 +63,7 @@ def engines(connection: Connection) -> list[EngineRecord]:
             col(EngineRow.added_utc_ms), col(EngineRow.engine_id)
         )
     )
-    return [_read(EngineRecord, "engines", None, key, body) for key, body in rows]
+    return [read_document(EngineRecord, "engines", None, key, body) for key, body in rows]
 
 
 def decisions(
@@ -73,7 +76,7 @@ def decisions(
     if before_id is not None:
         query = query.where(col(DecisionRow.id) < before_id)
     rows = connection.execute(query.limit(limit))
-    return [_read(Decision, "decisions", key, key, body) for key, body in rows]
+    return [read_document(Decision, "decisions", key, key, body) for key, body in rows]
 
 
 def switches(
@@ -84,7 +87,7 @@ def switches(
     if before_id is not None:
         query = query.where(col(SwitchRow.id) < before_id)
     rows = connection.execute(query.order_by(col(SwitchRow.id).desc()).limit(limit))
-    return [_read(EngineSwitch, "switches", key, key, body) for key, body in rows]
+    return [read_document(EngineSwitch, "switches", key, key, body) for key, body in rows]
 
 
 def overrides(
@@ -97,7 +100,7 @@ def overrides(
     if in_force_only:
         query = query.where(col(OverrideRow.ended_utc_ms).is_(None))
     rows = connection.execute(query)
-    return [_read(Override, "overrides", key, key, body) for key, body in rows]
+    return [read_document(Override, "overrides", key, key, body) for key, body in rows]
 
 
 def policies(
@@ -110,7 +113,7 @@ def policies(
         .order_by(col(PolicyRow.version).desc())
         .limit(limit)
     )
-    return [_read(PolicyConfig, "policies", None, key, body) for key, body in rows]
+    return [read_document(PolicyConfig, "policies", None, key, body) for key, body in rows]
 
 
 def audit(connection: Connection, before_id: int | None, limit: int) -> list[AuditEntry]:
@@ -142,7 +145,7 @@ def markers(
     if before_id is not None:
         query = query.where(col(MarkerRow.id) < before_id)
     rows = connection.execute(query.order_by(col(MarkerRow.id).desc()).limit(limit))
-    found = [_read(Marker, "markers", key, key, body) for key, body in rows]
+    found = [read_document(Marker, "markers", key, key, body) for key, body in rows]
     return sorted(found, key=lambda one: (one.seq, one.id))
 
 
@@ -154,7 +157,7 @@ def sessions(
     if before_id is not None:
         query = query.where(col(SessionRow.id) < before_id)
     rows = connection.execute(query.limit(limit))
-    return [_read(SessionRecord, "sessions", key, key, body) for key, body in rows]
+    return [read_document(SessionRecord, "sessions", key, key, body) for key, body in rows]
 
 
 def benchmark_points(connection: Connection, setup_key: str) -> list[BenchmarkPoint]:
@@ -164,7 +167,7 @@ def benchmark_points(connection: Connection, setup_key: str) -> list[BenchmarkPo
         .where(BenchmarkRow.setup_key == setup_key)
         .order_by(col(BenchmarkRow.id))
     )
-    return [_read(BenchmarkPoint, "benchmark_points", key, key, body) for key, body in rows]
+    return [read_document(BenchmarkPoint, "benchmark_points", key, key, body) for key, body in rows]
 
 
 def cost_table(connection: Connection, setup_key: str) -> CostTable | None:
@@ -175,4 +178,4 @@ def cost_table(connection: Connection, setup_key: str) -> CostTable | None:
         .order_by(col(CostTableRow.id).desc())
         .limit(1)
     ).first()
-    return _read(CostTable, "cost_tables", row[0], row[0], row[1]) if row else None
+    return read_document(CostTable, "cost_tables", row[0], row[0], row[1]) if row else None

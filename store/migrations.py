@@ -98,6 +98,17 @@ def _marker_ranges(connection: sqlite3.Connection) -> None:
     """A marker may speak of a range of observations, as that of down-sampling does."""
 
 
+def _fleet_rules(connection: sqlite3.Connection) -> None:
+    """What was decided for a group or the fleet holds for engines to come, over a restart too."""
+    connection.execute(
+        """CREATE TABLE fleet_rules (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        created_utc_ms INTEGER NOT NULL,
+        ended_utc_ms INTEGER,
+        body TEXT NOT NULL)"""
+    )
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(since="0.1.0", apply=_first_tables, postgres=postgres_schema.FIRST_TABLES),
     Migration(since="0.1.0", apply=_inputs, postgres=postgres_schema.INPUTS),
@@ -105,6 +116,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(since="0.1.0", apply=_audit_chain, postgres=()),
     Migration(since="0.1.0", apply=_kept_answers, postgres=postgres_schema.KEPT_ANSWERS),
     Migration(since="0.1.0", apply=_marker_ranges, postgres=()),
+    Migration(since="0.1.0", apply=_fleet_rules, postgres=postgres_schema.FLEET_RULES),
 )
 
 

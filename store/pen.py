@@ -21,6 +21,7 @@ from store.document_writes import (
 )
 from store.documents import squeeze
 from store.errors import StoreRefused
+from store.fleet_rules import save_fleet_rule
 from store.kept_answers import save_kept_answer
 from store.observations import Gap
 from store.policies import PolicyConfig
@@ -32,6 +33,7 @@ from store.records import (
     Decision,
     EngineRecord,
     EngineSwitch,
+    FleetRule,
     KeptAnswer,
     Marker,
     Override,
@@ -57,6 +59,7 @@ Record = (
     | BenchmarkPoint
     | CostTable
     | KeptAnswer
+    | FleetRule
 )
 
 TEMPLATE_TICKS = 256
@@ -130,6 +133,8 @@ class Pen:
                 row_id = save_switch(connection, given)
             case Override():
                 row_id = save_override(connection, given)
+            case FleetRule():
+                row_id = save_fleet_rule(connection, given)
             case KeptAnswer():
                 row_id = save_kept_answer(connection, given)
             case SessionRecord():

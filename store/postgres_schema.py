@@ -165,3 +165,11 @@ KEPT_ANSWERS = (
         UNIQUE (caller, key))""",
     "CREATE INDEX kept_answers_by_age ON kept_answers (at_utc_ms)",
 )
+
+FLEET_RULES = (
+    f"""CREATE TABLE fleet_rules (
+        {_ID},
+        created_utc_ms BIGINT NOT NULL,
+        ended_utc_ms BIGINT,
+        body {_TEXT})""",
+)

@@ -14,7 +14,7 @@ from engine_patch.contract import JournalEntry, Mode, OnLeaseEnd
 from engine_patch.costs import ContextBand, StepCost
 from engine_patch.tier import OFF, Frozen, Thresholds, TierName
 from store.observations import EngineFacts, Observation
-from store.policies import PolicyConfig, Stance
+from store.policies import Policy, PolicyConfig, Stance
 
 
 class Reason(StrEnum):
@@ -297,6 +297,37 @@ class EngineRecord(Frozen):
     options: str = ""
     source: str = ""
     removed_utc_ms: int | None = None
+
+
+class RuleKind(StrEnum):
+    """What a fleet rule says."""
+
+    STOP = "stop"
+    """Automation rests."""
+    POLICY = "policy"
+    """Run this policy."""
+
+
+class FleetRule(Frozen):
+    """What a person decided for a group or the whole fleet, engines to come included.
+
+    Args:
+        group: "" for every engine.
+        policy, stance, delegate: only of a rule that gives a policy.
+        ended_utc_ms: when it ended, None while in force.
+    """
+
+    id: int = 0
+    kind: RuleKind
+    group: str = ""
+    policy: Policy | None = None
+    stance: Stance | None = None
+    delegate: bool | None = None
+    author: str
+    reason: str = ""
+    created_utc_ms: int
+    ended_utc_ms: int | None = None
+    ended_by: str = ""
 
 
 class KeptState(StrEnum):

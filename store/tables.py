@@ -245,3 +245,14 @@ class KeptAnswerRow(SQLModel, table=True):
     key: Text
     at_utc_ms: Number
     body: Text
+
+
+class FleetRuleRow(SQLModel, table=True):
+    """``FleetRule``; in force while ``ended_utc_ms`` is null."""
+
+    __tablename__ = "fleet_rules"
+
+    id: OptionalNumber = Field(default=None, primary_key=True, sa_type=BigInteger)
+    created_utc_ms: Number
+    ended_utc_ms: OptionalNumber
+    body: Text

@@ -32,6 +32,7 @@ from store.records import (
     Decision,
     EngineRecord,
     EngineSwitch,
+    FleetRule,
     KeptAnswer,
     KeptState,
     Marker,
@@ -184,6 +185,7 @@ STRATEGIES: dict[type[BaseModel], st.SearchStrategy[Any]] = {
     SessionRecord: records_of(SessionRecord, **NEW),
     BenchmarkPoint: records_of(BenchmarkPoint, **NEW),
     CostTable: records_of(CostTable, **NEW),
+    FleetRule: records_of(FleetRule, **NEW),
     KeptAnswer: records_of(
         KeptAnswer,
         state=st.sampled_from([KeptState.MAKING, KeptState.ANSWERED]),

@@ -21,6 +21,7 @@ from store.records import (
     Decision,
     EngineRecord,
     EngineSwitch,
+    FleetRule,
     KeptAnswer,
     Marker,
     Override,
@@ -45,6 +46,7 @@ _LAST: dict[type[BaseModel], Callable[[Store, Any], Any]] = {
     SessionRecord: lambda store, _: store.sessions()[0],
     BenchmarkPoint: lambda store, r: store.benchmark_points(r.setup_key)[-1],
     CostTable: lambda store, r: store.cost_table(r.setup_key),
+    FleetRule: lambda store, _: store.fleet_rules()[-1],
     KeptAnswer: lambda store, r: store.kept_answer(r.caller, r.key),
 }
 
