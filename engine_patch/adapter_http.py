@@ -32,6 +32,8 @@ from engine_patch.wire import REBUILD, Number, RankCommand, encode
 log = logging.getLogger("specdeck")
 
 SERVER_MODULE = "sglang.srt.entrypoints.http_server"
+_NO_JOURNAL = 2**63
+"""As ``since``: numbers only."""
 APPLY_TIMEOUT_S = 1.5
 """How long a command may wait for the schedulers; below the control plane's own time-out."""
 
@@ -70,7 +72,7 @@ class Engine:
 
     def snapshot(self, front: Front, since: int) -> SpeculationState:
         """See ``routes.Backend``."""
-        ranks = self.observer.ranks()
+        ranks = self.observer.ranks(since)
         facts = ranks[0].facts if ranks else None
         return published.assemble(
             front,
@@ -92,16 +94,16 @@ class Engine:
 
     async def apply(self, command: RankCommand) -> tuple[ReplicaAnswer, ...]:
         """See ``routes.Backend``."""
-        ranks = self.observer.ranks()
+        ranks = self.observer.ranks(_NO_JOURNAL)
         planned = ranks[0].facts.planned if ranks else ()
         taken = await self._broadcast(encode(command, planned))
-        return answers(taken, self.observer.ranks(), command)
+        return answers(taken, self.observer.ranks(_NO_JOURNAL), command)
 
     async def rebuild(self) -> tuple[ReplicaRebuilt, ...]:
         """See ``routes.Rebuilder``."""
-        before = _first(self.observer.ranks())
+        before = _first(self.observer.ranks(_NO_JOURNAL))
         taken = await self._broadcast(REBUILD)
-        after = _first(self.observer.ranks())
+        after = _first(self.observer.ranks(_NO_JOURNAL))
         return tuple(
             ReplicaRebuilt(
                 dp_rank=dp_rank,

@@ -20,8 +20,13 @@ class Observer:
         self._costs: dict[str, tuple[int, tuple[StepCost, ...]]] = {}
         self._journals: dict[str, tuple[int, tuple[JournalEntry, ...]]] = {}
 
-    def ranks(self) -> list[Rank]:
-        """Every rank of this host that has published its facts."""
+    def ranks(self, since: int = 0) -> list[Rank]:
+        """Every rank of this host that has published its facts.
+
+        Args:
+            since: journals without an entry above it are not read: hundreds of entries cost more
+                than all else.
+        """
         now = time.monotonic_ns()
         seen = []
         for name, file in self._board.ranks():
@@ -29,13 +34,15 @@ class Observer:
             if facts is None:
                 continue
             live = file.read("live")
+            said = None if live is None else RankLive.model_validate_json(live.payload)
+            news = said is None or said.switches > since
             seen.append(
                 Rank(
                     facts=facts,
-                    live=None if live is None else RankLive.model_validate_json(live.payload),
+                    live=said,
                     age_ms=0.0 if live is None else max(0.0, (now - live.at_ns) / 1e6),
                     sample=0 if live is None else live.number,
-                    journal=self._journal(name, file),
+                    journal=self._journal(name, file) if news else (),
                     costs=self._cost(name, file),
                 )
             )

@@ -502,3 +502,17 @@ def test_graph_sizes_above_a_tiers_limit_are_left_out_but_the_one_that_holds_it(
     assert adapter_tiers.pruned(sizes, 8) == [1, 2, 4, 8]
     assert adapter_tiers.pruned(sizes, 9) == [1, 2, 4, 8, 16]
     assert adapter_tiers.pruned(sizes, 100) == sizes
+
+
+def test_a_reader_that_knows_the_newest_switch_is_given_no_journal(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    for mode, tier in ((Mode.OFF, None), (Mode.ON, "s1k1d2")):
+        rank.command(encode(RankCommand(mode=mode, tier=tier), TIERS))
+        rank.idle()
+    observer = Observer(tmp_path)
+    for since, entries in ((0, 2), (1, 2), (2, 0), (10**12, 0)):
+        (seen,) = observer.ranks(since)
+        # Those above ``since`` are picked where the answer is put together.
+        assert len(seen.journal) == entries
