@@ -99,8 +99,10 @@ class Recorder:
             return tick
         error = future.exception()
         if isinstance(error, StoreRefused) and records:
-            # One record contradicts the store: the tick itself is still worth keeping.
+            # One record contradicts the store: the tick and the others are still worth keeping.
             stored = await self.record(tick, inputs, ())
+            for record in records:
+                self.keep([record])
             self.trouble = self._failed(error)
             return stored
         if error is not None:
