@@ -168,10 +168,10 @@ class Acting(App[None]):
         wanted = present if stance is None else Stance(stance)
         self.ask(SetStance(self.client, self.scene, self.options.author, wanted))
 
-    def action_stances(self, stance: str = "paused") -> None:
+    def action_stances(self, way: str = "pause") -> None:
         """Ask the same for every engine that the fleet screen shows."""
         rows = self.fleet_rows()
-        self.ask(SetStances(self.client, self.scene, self.options.author, Stance(stance), rows))
+        self.ask(SetStances(self.client, self.scene, self.options.author, way, rows))
 
     def fleet_rows(self) -> tuple[str, ...]:
         """The ids of the engines that an action on many means."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from console.formatting import Glyphs, seconds
-from store.policies import FixedPolicy, HysteresisPolicy, Policy
+from store.policies import Careful, FixedPolicy, GoodputPolicy, HysteresisPolicy, Policy
+
+Made = TypeVar("Made", HysteresisPolicy, GoodputPolicy)
 
 
 class DraftError(ValueError):
@@ -34,6 +37,8 @@ class Field:
 
 def fields(policy: Policy) -> tuple[tuple[Field, ...], ...]:
     """The fields that change ``policy``, a tuple per row; empty where there is nothing to edit."""
+    if isinstance(policy, GoodputPolicy):
+        return _goodput_fields(policy)
     if not isinstance(policy, HysteresisPolicy):
         return ()
     rows: list[tuple[Field, ...]] = []
@@ -64,19 +69,46 @@ def fields(policy: Policy) -> tuple[tuple[Field, ...], ...]:
     ]
     # Two in a row: the label of the row says what they are.
     rows += [tuple(floors[at : at + 2]) for at in range(0, len(floors), 2)]
-    rows.append(
-        (
-            Field("kv_high", "off at", f"{100 * policy.kv_high:g}", "%"),
-            Field("kv_low", "back under", f"{100 * policy.kv_low:g}", "%"),
-        )
-    )
+    rows.append(_kv_fields(policy))
     return tuple(rows)
+
+
+def _kv_fields(policy: Careful) -> tuple[Field, ...]:
+    return (
+        Field("kv_high", "off at", f"{100 * policy.kv_high:g}", "%"),
+        Field("kv_low", "back under", f"{100 * policy.kv_low:g}", "%"),
+    )
+
+
+def _goodput_fields(policy: GoodputPolicy) -> tuple[tuple[Field, ...], ...]:
+    limit = "" if policy.tpot_ms is None else f"{policy.tpot_ms:g}"
+    return (
+        (
+            Field("gain", "by", f"{100 * policy.gain:g}", "%"),
+            Field("hold_s", "for", f"{policy.hold_s:g}", "s"),
+            Field("min_dwell_s", "dwell", f"{policy.min_dwell_s:g}", "s"),
+        ),
+        (Field("tpot_ms", "at most", limit, "ms per token, empty for no limit"),),
+        (
+            Field("switch_cost_s", "costs", f"{policy.switch_cost_s:g}", "s"),
+            Field("horizon_s", "spread over", f"{policy.horizon_s:g}", "s"),
+        ),
+        _kv_fields(policy),
+    )
 
 
 def row_label(row: tuple[Field, ...]) -> str:
     """What a row of fields is about."""
     first = row[0].id
-    for start, words in (("up-", "load"), ("floor-", "floor"), ("kv_", "KV"), ("up_", "times")):
+    for start, words in (
+        ("up-", "load"),
+        ("floor-", "floor"),
+        ("kv_", "KV"),
+        ("up_", "times"),
+        ("gain", "ahead"),
+        ("tpot", "TPOT"),
+        ("switch", "change"),
+    ):
         if first.startswith(start):
             return words
     return ""
@@ -88,6 +120,8 @@ def drafted(policy: Policy, values: Mapping[str, str]) -> Policy:
     Raises:
         DraftError: a field is no number, or they contradict each other.
     """
+    if isinstance(policy, GoodputPolicy):
+        return _goodput(policy, values)
     if not isinstance(policy, HysteresisPolicy):
         return policy
     changes = policy.model_dump(mode="json")
@@ -102,15 +136,42 @@ def drafted(policy: Policy, values: Mapping[str, str]) -> Policy:
     ]
     for name in ("up_hold_s", "down_hold_s", "min_dwell_s"):
         changes[name] = _number(values[name], name.removesuffix("_s").replace("_", " "))
-    for name in ("kv_high", "kv_low"):
-        changes[name] = round(_number(values[name], "the share of KV slots") / 100, 6)
+    changes |= _kv(values)
     changes["min_accept_length"] = {
         tier: _number(values[f"floor-{tier}"], f"the floor of {tier}")
         for tier in policy.tiers
         if values.get(f"floor-{tier}", "").strip()
     }
+    return _made(policy, changes, values)
+
+
+def _kv(values: Mapping[str, str]) -> dict[str, float]:
+    return {
+        name: round(_number(values[name], "the share of KV slots") / 100, 6)
+        for name in ("kv_high", "kv_low")
+    }
+
+
+def _goodput(policy: GoodputPolicy, values: Mapping[str, str]) -> GoodputPolicy:
+    changes: dict[str, Any] = policy.model_dump(mode="json")
+    changes["gain"] = round(_number(values["gain"], "the gain in percent") / 100, 6)
+    for name in ("hold_s", "min_dwell_s", "switch_cost_s", "horizon_s"):
+        changes[name] = _number(values[name], name.removesuffix("_s").replace("_", " "))
+    limit = values["tpot_ms"].strip()
+    changes["tpot_ms"] = _number(limit, "the time per token") if limit else None
+    return _made(policy, changes | _kv(values), values)
+
+
+def _made(policy: Made, changes: Mapping[str, Any], values: Mapping[str, str]) -> Made:
+    # A number is shown with six digits: a field that nobody touched keeps all of them.
+    kept = {
+        one.id: getattr(policy, one.id)
+        for row in fields(policy)
+        for one in row
+        if values[one.id] == one.value and hasattr(policy, one.id)
+    }
     try:
-        return HysteresisPolicy.model_validate(changes)
+        return type(policy).model_validate({**changes, **kept})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = " ".join(str(part).replace("_", " ") for part in first["loc"])
@@ -192,6 +253,6 @@ def _written(name: str, value: object) -> str:
         return ", ".join(map(str, value))
     if isinstance(value, float | int) and name.endswith("_s"):
         return seconds(float(value))
-    if isinstance(value, float) and name.startswith("kv_"):
+    if isinstance(value, float) and (name.startswith("kv_") or name == "gain"):
         return f"{100 * value:g} %"
     return str(value)

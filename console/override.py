@@ -8,7 +8,7 @@ from console.formatting import clock, countdown, fit, length, zone_name
 from console.header import lease_words
 from console.scene import Scene, override_left_s
 from console.spans import Line, Role, Span, line, pad, rule
-from controlplane.messages import ExtendRequest, OverrideRequest, StanceRequest
+from controlplane.messages import ExtendRequest, OverrideRequest
 from engine_patch.contract import Mode
 from engine_patch.tier import Frozen, TierName
 from store.policies import Stance
@@ -78,10 +78,20 @@ def effect(request: OverrideRequest, scene: Scene, max_s: float | None) -> tuple
     return tuple(found)
 
 
-def sent(method: str, engine_id: str, path: str, body: Frozen) -> str:
-    """The call as it goes out: ``PUT /v1/engines/h200-0/override {…}``."""
+def sent(method: str, engine_id: str, path: str, body: Frozen, if_match: str = "") -> str:
+    """The call as it goes out: ``PUT /v1/engines/h200-0/override {…}``.
+
+    Args:
+        if_match: the ETag that it goes out with.
+    """
+    return called(method, f"/v1/engines/{engine_id}/{path}", body, if_match)
+
+
+def called(method: str, path: str, body: Frozen, if_match: str = "") -> str:
+    """The same for any path."""
     text = json.dumps(body.model_dump(mode="json"), ensure_ascii=False)
-    return f"{method} /v1/engines/{engine_id}/{path} {text}"
+    tag = f"\nIf-Match: {if_match}" if if_match else ""
+    return f"{method} {path} {text}{tag}"
 
 
 def extend_effect(request: ExtendRequest, override: Override, scene: Scene) -> tuple[str, ...]:
@@ -113,10 +123,10 @@ def _after(scene: Scene) -> str:
     }[stance]
 
 
-def stance_effect(request: StanceRequest) -> tuple[str, ...]:
+def stance_effect(stance: Stance) -> tuple[str, ...]:
     """What the stance means."""
     return {
-        Stance.ACTIVE: ("automation decides and commands this engine",),
+        Stance.ACTIVE: ("automation decides and commands",),
         Stance.SHADOW: ("automation computes and records, and commands nothing",),
-        Stance.PAUSED: ("automation rests; the engine keeps what it runs until its lease ends",),
-    }[request.stance]
+        Stance.PAUSED: ("automation rests; an engine keeps what it runs until its lease ends",),
+    }[stance]

@@ -9,7 +9,7 @@ from console.formatting import MISSING, cut, fill, moment, number, seconds
 from console.scene import Scene, freshness, tier_sign
 from console.spans import Line, Role, Span, line, pad, recolour, rule
 from console.trend import progress
-from store.policies import FixedPolicy, HysteresisPolicy, PolicyConfig
+from store.policies import Careful, FixedPolicy, GoodputPolicy, HysteresisPolicy, PolicyConfig
 from store.records import Tick
 
 LOAD_BAR = 10
@@ -30,6 +30,8 @@ def lines(scene: Scene, size: int) -> tuple[Line, ...]:
         rows.append(line(Span(f" always {policy.tier}", Role.TEXT)))
     elif isinstance(policy, HysteresisPolicy):
         rows += _hysteresis(scene, policy)
+    elif isinstance(policy, GoodputPolicy):
+        rows += _goodput(scene, policy)
     else:
         rows += _any(policy)
     return tuple(pad(row, size, scene.glyphs) for row in rows)
@@ -71,24 +73,38 @@ def _hysteresis(scene: Scene, policy: HysteresisPolicy) -> list[Line]:
         f"{tier} {floor:.2f} tok" for tier, floor in policy.min_accept_length.items()
     )
     accept = None if sample is None else sample.accept_length
+    held = f" for {seconds(policy.accept_hold_s)}" if floors else ""
+    floor = ("accept floor", f"{floors or 'none'}{held}", f"{number(accept, 2)} tok")
+    return [*rows, *_guards(scene, policy, floor)]
+
+
+def _goodput(scene: Scene, policy: GoodputPolicy) -> list[Line]:
+    limit = "none" if policy.tpot_ms is None else f"{policy.tpot_ms:g} ms per token at most"
+    cost = f"{seconds(policy.switch_cost_s)} of decoding, spread over {seconds(policy.horizon_s)}"
+    return _guards(
+        scene,
+        policy,
+        ("another tier", f"{100 * policy.gain:g} % ahead for {seconds(policy.hold_s)}", ""),
+        ("TPOT", limit, ""),
+        ("a change", f"costs {cost}", ""),
+    )
+
+
+def _guards(scene: Scene, policy: Careful, *first: tuple[str, str, str]) -> list[Line]:
+    """Rows of name, threshold and present value: ``first``, then those of every such policy."""
+    sample, stale = scene.board.sample, freshness(scene).stale
     used = None if sample is None or sample.kv.used is None else 100 * sample.kv.used
+    guard = f"off at {100 * policy.kv_high:g} %, back under {100 * policy.kv_low:g} %"
+    rows: list[Line] = []
     for label, threshold, value in (
-        (
-            "accept floor",
-            f"{floors or 'none'}{f' for {seconds(policy.accept_hold_s)}' if floors else ''}",
-            f"{number(accept, 2)} tok",
-        ),
-        (
-            "KV guard",
-            f"off at {100 * policy.kv_high:g} %, back under {100 * policy.kv_low:g} %",
-            f"{number(used, 1)} %",
-        ),
-        ("dwell", f"{seconds(policy.min_dwell_s)} at least", f"{_held(scene)}"),
+        *first,
+        ("KV guard", guard, f"{number(used, 1)} %"),
+        ("dwell", f"{seconds(policy.min_dwell_s)} at least", _held(scene)),
     ):
         row = line(
             Span(f" {label:<13}", Role.LABEL),
             Span(f"{threshold}  ", Role.VALUE),
-            Span(f"now {value}", Role.LABEL),
+            Span(f"now {value}" if value else "", Role.LABEL),
         )
         rows.append(recolour(row, Role.STALE) if stale else row)
     return rows

@@ -120,11 +120,14 @@ class PolicyCalls(Calls):
         request: RollbackRequest,
         *,
         wait_s: float | None = None,
+        if_match: str | None = None,
         dry_run: bool = False,
     ) -> PolicyConfig:
         """Make a version that is like an earlier one."""
         path = engine_path(engine_id, "policy", "rollback")
-        return await self._version("POST", path, engine_id, request, wait_s, dry_run=dry_run)
+        return await self._version(
+            "POST", path, engine_id, request, wait_s, if_match=if_match, dry_run=dry_run
+        )
 
     async def set_stance(
         self,
@@ -132,11 +135,14 @@ class PolicyCalls(Calls):
         request: StanceRequest,
         *,
         wait_s: float | None = None,
+        if_match: str | None = None,
         dry_run: bool = False,
     ) -> PolicyConfig:
         """Make automation active, shadow or paused for one engine."""
         path = engine_path(engine_id, "stance")
-        return await self._version("PUT", path, engine_id, request, wait_s, dry_run=dry_run)
+        return await self._version(
+            "PUT", path, engine_id, request, wait_s, if_match=if_match, dry_run=dry_run
+        )
 
     async def pause(self, request: StopRequest, *, dry_run: bool = False) -> list[StopAnswer]:
         """Let automation rest on many engines."""
@@ -202,9 +208,12 @@ class PolicyCalls(Calls):
         request: Any,
         wait_s: float | None,
         *,
+        if_match: str | None = None,
         dry_run: bool,
     ) -> PolicyConfig:
-        answer, late = await self._change(method, path, request, wait_s=wait_s, dry_run=dry_run)
+        answer, late = await self._change(
+            method, path, request, wait_s=wait_s, if_match=if_match, dry_run=dry_run
+        )
         made = self._read(PolicyConfig, answer)
         if late:
             state = f"policy version {made.version} is in force"

@@ -21,14 +21,16 @@ from console.screens.fleet import FleetScreen
 from console.screens.live import Live
 from console.screens.pin_tier import PinTier
 from console.screens.roll_back import RollBack
+from console.screens.set_stance import SetStance
 from console.screens.set_stances import SetStances
 from console.screens.set_thresholds import SetThresholds
 from console.screens.tiers import Tiers
 from console.widgets.choice import Choice
 from controlplane.client import ControlPlaneClient
-from controlplane.messages import PolicyRequest
+from controlplane.messages import OverrideRequest, PolicyRequest
+from engine_patch.contract import Mode
 from engine_patch.tier import Boundary
-from store.policies import HysteresisPolicy, Stance
+from store.policies import GoodputPolicy, HysteresisPolicy, Stance
 from store.records import Guards
 from tests.controlplane_rig import (
     ENGINE,
@@ -102,10 +104,13 @@ async def test_thresholds_are_edited_followed_until_they_run_and_rolled_back(
         await pilot.press("b")
         await shown(pilot, lambda: isinstance(app.screen, RollBack))
         await reads(pilot, "version 3 with the policy of version 1", "s1k1d2 at 20 → 24 req")
+        sent = str(app.screen.query_one("#sends", Static).render())
+        assert f'POST /v1/engines/{ENGINE}/policy/rollback {{"version": 1' in sent
+        assert sent.endswith('If-Match: "policy-2"')
         await act(pilot)
-        await reads(pilot, "rollback to version 1", "↑24 for")
+        await reads(pilot, "back to version 1", "↑24 for")
         newest = (await client.policies(ENGINE))[0]
-        assert (newest.version, newest.reason) == (3, "rollback to version 1")
+        assert (newest.version, newest.reason) == (3, "back to version 1")
 
 
 async def test_thresholds_that_somebody_else_changed_meanwhile_are_refused(
@@ -133,6 +138,68 @@ async def test_thresholds_that_somebody_else_changed_meanwhile_are_refused(
         await reads(pilot, "! refused:", "op2")
         assert isinstance(app.screen, SetThresholds)
         assert app.asks == ()
+
+
+async def test_the_limits_of_a_goodput_policy_are_shown_edited_and_confirmed(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    goodput = {"kind": "goodput", "tiers": ["s3k1d4", "s1k1d2", "off"], "tpot_ms": 50.0}
+    settings = settings_of(tmp_path, engine.url, engine={"policy": goodput})
+    async with (
+        control_plane(settings) as running,
+        console(running, place="tiers") as (app, pilot),
+        running.client() as client,
+    ):
+        await reads(pilot, "thresholds · goodput", "50 ms per token at most", "5 % ahead for 3.0s")
+        await pilot.press("t")
+        await shown(pilot, lambda: isinstance(app.screen, SetThresholds))
+        app.screen.query_one("#tpot_ms", Input).value = "35"
+        await reads(pilot, "tpot ms 50.0 → 35.0", "version 2 replaces 1")
+        await act(pilot)
+        await reads(pilot, "confirmed after", "policy version 2", "35 ms per token at most")
+        newest = (await client.policies(ENGINE))[0]
+        assert isinstance(newest.policy, GoodputPolicy)
+        assert newest.policy.tpot_ms == 35.0
+
+
+async def test_an_override_that_somebody_else_set_meanwhile_is_not_replaced(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    async with (
+        control_plane(settings_of(tmp_path, engine.url)) as running,
+        console(running, place="tiers") as (app, pilot),
+        running.client() as client,
+    ):
+        await reads(pilot, "ON s3k1d4")
+        await pilot.press("i")
+        await shown(pilot, lambda: isinstance(app.screen, PinTier))
+        await reads(pilot, 'If-Match: "override-none"')
+        theirs = OverrideRequest(mode=Mode.OFF, length_s=600, author="op2", reason="theirs")
+        await client.set_override(ENGINE, theirs)
+        await act(pilot)
+        await reads(pilot, "! refused:", "op2")
+        held = await client.override(ENGINE)
+        assert held is not None
+        assert held.reason == "theirs"
+
+
+async def test_the_stance_that_runs_already_is_not_sent_again(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    async with (
+        control_plane(settings_of(tmp_path, engine.url)) as running,
+        console(running) as (app, pilot),
+    ):
+        await reads(pilot, "ON s3k1d4")
+        await pilot.press("a")
+        await shown(pilot, lambda: isinstance(app.screen, SetStance))
+        await reads(pilot, "already: choose another stance")
+        await act(pilot)
+        assert isinstance(app.screen, SetStance)
+        app.screen.query_one("#stance", Choice).choose("paused")
+        await reads(pilot, f"PUT /v1/engines/{ENGINE}/stance")
+        await act(pilot)
+        await reads(pilot, "confirmed after", "automation paused")
 
 
 async def test_one_tier_is_pinned_with_guards_suspended(
@@ -200,7 +267,7 @@ async def test_automation_of_all_engines_is_paused_and_what_is_refused_is_named(
         await reads(pilot, "3 engines", "e2", "e3")
         await pilot.press("A")
         await shown(pilot, lambda: isinstance(app.screen, SetStances))
-        await reads(pilot, "for 3 engines: e1, e2, e3", "and the same for 2 more")
+        await reads(pilot, "for 3 engines: e1, e2, e3", 'POST /v1/pause {"engines": []')
         await act(pilot)
         await reads(pilot, "! refused: 1 of 3 engines refused, 2 took it; e3:")
         assert isinstance(app.screen, SetStances)
@@ -210,16 +277,31 @@ async def test_automation_of_all_engines_is_paused_and_what_is_refused_is_named(
             told = await client.engine(name)
             assert told.policy is not None
             assert told.policy.stance is Stance.PAUSED
+        await pilot.press("A")
+        await shown(pilot, lambda: isinstance(app.screen, SetStances))
+        app.screen.query_one("#stance", Choice).choose("resume")
+        await reads(pilot, "POST /v1/resume", "before it was paused")
+        await act(pilot)
+        await reads(pilot, "! refused: 1 of 3 engines refused")
+        await pilot.press("escape")
+        for name in (ENGINE, "e2"):
+            told = await client.engine(name)
+            assert told.policy is not None
+            assert told.policy.stance is not Stance.PAUSED
         # Only what the filter lists is meant.
         await pilot.press("slash", *"e2", "enter", "A")
         await shown(pilot, lambda: isinstance(app.screen, SetStances))
-        app.screen.query_one("#stance", Choice).choose("active")
-        await reads(pilot, "for 1 engine: e2")
+        await reads(pilot, "for 1 engine: e2", 'POST /v1/pause {"engines": ["e2"]')
+        app.screen.query_one("#stance", Choice).choose("shadow")
+        await reads(pilot, "PUT /v1/engines/e2/stance")
         await act(pilot)
         await shown(pilot, lambda: isinstance(app.screen, FleetScreen))
         told = await client.engine("e2")
         assert told.policy is not None
-        assert told.policy.stance is Stance.ACTIVE
+        assert told.policy.stance is Stance.SHADOW
+        told = await client.engine(ENGINE)
+        assert told.policy is not None
+        assert told.policy.stance is not Stance.SHADOW
 
 
 async def test_enter_in_the_fleet_opens_that_engine_live(

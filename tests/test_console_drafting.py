@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from console.drafting import DraftError, differences, drafted, fields
 from console.formatting import UNICODE
 from engine_patch.tier import Boundary
-from store.policies import FixedPolicy, HysteresisPolicy, Policy
+from store.policies import FixedPolicy, GoodputPolicy, HysteresisPolicy, Policy
 from tests.console_story import DEEP, policy
 
 
@@ -75,3 +75,44 @@ def test_a_fixed_policy_has_no_fields_and_another_kind_is_told() -> None:
     assert fields(fixed) == ()
     told = differences(policy().policy, fixed, UNICODE)
     assert told == ("policy hysteresis → fixed", "always s3k1d4")
+
+
+GOODPUT = GoodputPolicy(tiers=("s3k1d4", "off"), gain=1 / 3, tpot_ms=50.0)
+
+
+def test_a_goodput_policy_is_edited_and_what_nobody_touched_stays_exact() -> None:
+    assert drafted(GOODPUT, values(GOODPUT)) == GOODPUT
+    changed = drafted(GOODPUT, values(GOODPUT) | {"tpot_ms": "40", "hold_s": "4"})
+    assert changed == GOODPUT.model_copy(update={"tpot_ms": 40.0, "hold_s": 4.0})
+    assert differences(GOODPUT, changed, UNICODE) == (
+        "hold 3.0s → 4.0s",
+        "tpot ms 50.0 → 40.0",
+    )
+    without = drafted(GOODPUT, values(GOODPUT) | {"tpot_ms": "  ", "gain": "10"})
+    assert isinstance(without, GoodputPolicy)
+    assert (without.tpot_ms, without.gain) == (None, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        ("gain", "0", "gain"),
+        ("gain", "nan", "write a number"),
+        ("tpot_ms", "fast", "the time per token: write a number"),
+        ("tpot_ms", "-1", "tpot ms"),
+        ("switch_cost_s", "60", "switch_cost_s must lie below horizon_s"),
+        ("kv_low", "99", "kv_low must lie below kv_high"),
+    ],
+)
+def test_a_wrong_goodput_field_is_named(field: str, text: str, words: str) -> None:
+    with pytest.raises(DraftError, match=words):
+        drafted(GOODPUT, values(GOODPUT) | {field: text})
+
+
+@given(st.sampled_from(sorted(values(GOODPUT))), st.text(max_size=12))
+def test_any_text_in_a_goodput_field_makes_a_policy_or_a_sentence(field: str, text: str) -> None:
+    try:
+        made = drafted(GOODPUT, values(GOODPUT) | {field: text})
+    except DraftError:
+        return
+    assert isinstance(made, GoodputPolicy)

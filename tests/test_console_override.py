@@ -13,7 +13,7 @@ from console.board import Board, apply, with_status
 from console.override import effect, extend_effect, release_effect, section, sent, stance_effect
 from console.scene import Scene
 from console.spans import plain
-from controlplane.messages import ExtendRequest, OverrideRequest, StanceRequest
+from controlplane.messages import ExtendRequest, OverrideRequest
 from engine_patch.contract import Mode
 from store.observations import PluginStatus
 from store.policies import Stance
@@ -118,7 +118,7 @@ def test_extending_shows_the_old_and_the_new_end() -> None:
 
 
 def test_every_stance_is_explained() -> None:
-    texts = {stance_effect(StanceRequest(stance=s, author="op1")) for s in Stance}
+    texts = {stance_effect(stance) for stance in Stance}
     assert len(texts) == len(Stance)
 
 

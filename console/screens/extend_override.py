@@ -13,6 +13,7 @@ from console.screens.dialog import Dialog, Incomplete
 from console.screens.set_override import LONGEST_S
 from controlplane.client import ControlPlaneClient
 from controlplane.durations import parse_duration
+from controlplane.etags import override_tag
 from controlplane.messages import ExtendRequest
 from store.records import Override
 
@@ -34,6 +35,7 @@ class ExtendOverride(Dialog):
     ) -> None:
         super().__init__(client, present, author)
         self._override = override
+        self._tag = override_tag(override)
 
     def fields(self) -> list[tuple[str, Widget]]:
         """How much longer, and why."""
@@ -59,8 +61,8 @@ class ExtendOverride(Dialog):
 
     def sends(self) -> str:
         """The POST as it goes out."""
-        return sent("POST", self.engine_id, "override/extend", self.request())
+        return sent("POST", self.engine_id, "override/extend", self.request(), self._tag)
 
     async def send(self) -> None:
         """Extend the override."""
-        await self.client.extend_override(self.engine_id, self.request())
+        await self.client.extend_override(self.engine_id, self.request(), if_match=self._tag)

@@ -11,6 +11,7 @@ from console.override import release_effect, sent
 from console.scene import Scene
 from console.screens.dialog import Dialog
 from controlplane.client import ControlPlaneClient
+from controlplane.etags import override_tag
 from controlplane.messages import ReleaseRequest
 from store.records import Override
 
@@ -30,6 +31,7 @@ class ReleaseOverride(Dialog):
     ) -> None:
         super().__init__(client, present, author)
         self._override = override
+        self._tag = override_tag(override)
 
     def fields(self) -> list[tuple[str, Widget]]:
         """Why, if somebody wants to say so."""
@@ -45,7 +47,7 @@ class ReleaseOverride(Dialog):
 
     def sends(self) -> str:
         """The DELETE as it goes out."""
-        return sent("DELETE", self.engine_id, "override", self.request())
+        return sent("DELETE", self.engine_id, "override", self.request(), self._tag)
 
     def asks(self) -> tuple[Ask, ...]:
         """The end of the override."""
@@ -53,4 +55,4 @@ class ReleaseOverride(Dialog):
 
     async def send(self) -> None:
         """Release the override."""
-        await self.client.release_override(self.engine_id, self.request())
+        await self.client.release_override(self.engine_id, self.request(), if_match=self._tag)

@@ -13,9 +13,12 @@ from console.override import sent
 from console.scene import Scene
 from console.screens.dialog import Dialog
 from controlplane.client import ControlPlaneClient
-from controlplane.messages import PolicyRequest
+from controlplane.etags import policy_tag
+from controlplane.messages import RollbackRequest
 from store.policies import PolicyConfig
 
+LONGEST_REASON = 400
+"""What the request takes; the control plane writes the version before it."""
 OFFERED = 6
 """Versions to choose from, newest first."""
 
@@ -51,15 +54,12 @@ class RollBack(Dialog):
         """The version to go back to."""
         return self._earlier[self.value("version")]
 
-    def request(self) -> PolicyRequest:
+    def request(self) -> RollbackRequest:
         """The request the fields describe."""
-        why = self.value("reason").strip()
-        words = f"rollback to version {self.chosen.version}"
-        return PolicyRequest(
-            policy=self.chosen.policy,
+        return RollbackRequest(
+            version=self.chosen.version,
             author=self.author,
-            reason=f"{words}: {why}" if why else words,
-            if_version=self._config.version,
+            reason=self.value("reason").strip()[:LONGEST_REASON],
         )
 
     def effect(self) -> tuple[str, ...]:
@@ -74,8 +74,9 @@ class RollBack(Dialog):
         )
 
     def sends(self) -> str:
-        """The PUT as it goes out."""
-        return sent("PUT", self.engine_id, "policy", self.request())
+        """The POST as it goes out; refused if somebody made another version meanwhile."""
+        tag = policy_tag(self._config)
+        return sent("POST", self.engine_id, "policy/rollback", self.request(), tag)
 
     def asks(self) -> tuple[Ask, ...]:
         """A tick under the new version."""
@@ -84,4 +85,5 @@ class RollBack(Dialog):
 
     async def send(self) -> None:
         """Make the version."""
-        await self.client.set_policy(self.engine_id, self.request())
+        tag = policy_tag(self._config)
+        await self.client.roll_back(self.engine_id, self.request(), if_match=tag)

@@ -15,10 +15,11 @@ from console.scene import Scene
 from console.screens.dialog import Dialog, Incomplete
 from controlplane.client import ControlPlaneClient
 from controlplane.durations import parse_duration
+from controlplane.etags import override_tag
 from controlplane.messages import OverrideRequest
 from engine_patch.contract import Mode
 from engine_patch.tier import TierName
-from store.records import Guards
+from store.records import Guards, Override
 
 DEFAULT_LENGTH = "10m"
 LONGEST_S = 7 * 86400.0
@@ -40,6 +41,7 @@ class SetOverride(Dialog):
     ) -> None:
         super().__init__(client, present, author)
         self._max_s = max_s
+        self._tag = override_tag(override_of(present()))
 
     def fields(self) -> list[tuple[str, Widget]]:
         """Mode first; the tier counts for ``on`` alone."""
@@ -107,7 +109,7 @@ class SetOverride(Dialog):
         """The PUT as it goes out."""
         if not self._reason():
             raise Incomplete("write a reason: it is stored with the override and shown to all")
-        return sent("PUT", self.engine_id, "override", self.request(self._reason()))
+        return sent("PUT", self.engine_id, "override", self.request(self._reason()), self._tag)
 
     def asks(self) -> tuple[Ask, ...]:
         """Every rank running it."""
@@ -117,4 +119,11 @@ class SetOverride(Dialog):
 
     async def send(self) -> None:
         """Set the override."""
-        await self.client.set_override(self.engine_id, self.request(self._reason()))
+        await self.client.set_override(
+            self.engine_id, self.request(self._reason()), if_match=self._tag
+        )
+
+
+def override_of(scene: Scene) -> Override | None:
+    """The override that the newest tick shows."""
+    return None if scene.board.tick is None else scene.board.tick.override

@@ -9,7 +9,7 @@ from textual.widget import Widget
 from console.asked import Ask
 from console.override import sent, stance_effect
 from console.scene import Scene
-from console.screens.dialog import Dialog
+from console.screens.dialog import Dialog, Incomplete
 from controlplane.client import ControlPlaneClient
 from controlplane.messages import StanceRequest
 from store.policies import Stance
@@ -41,10 +41,18 @@ class SetStance(Dialog):
 
     def effect(self) -> tuple[str, ...]:
         """What the stance means."""
-        return stance_effect(self.request())
+        words = stance_effect(self.request().stance)
+        tick = self.scene.board.tick
+        if tick is not None and tick.override is not None:
+            words = (*words, f"the override by {tick.override.author} goes on until it ends")
+        return words
 
     def sends(self) -> str:
         """The PUT as it goes out."""
+        config, tick = self.scene.board.policy, self.scene.board.tick
+        wanted = self.request().stance
+        if config is not None and tick is not None and wanted is config.stance is tick.stance:
+            raise Incomplete(f"automation is {wanted} already: choose another stance")
         return sent("PUT", self.engine_id, "stance", self.request())
 
     def asks(self) -> tuple[Ask, ...]:
