@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, format_sse_event
 
 from controlplane.errors import ProblemError
-from controlplane.hub import HubFullError, Subscription
+from controlplane.hub import Event, HubFullError, Subscription
 from controlplane.paging import ROW_ID_MAX, RowId
 from controlplane.problems import declared
 from controlplane.routes_engines import TheService
@@ -93,12 +93,11 @@ async def stream(
     yield format_sse_event(comment="specdeck", retry=RETRY_MS)
     if last is not None:
         while not joined.dropped:
-            page = await asyncio.to_thread(read_page, service, engine, last)
-            for number, data in page:
-                yield format_sse_event(event="tick", id=str(number), data_str=data)
-                last = number
+            # In one piece: each write to a reader that has just hung up is a line in the log.
+            last, page = await asyncio.to_thread(read_page, service, engine, last)
             if not page:
                 break
+            yield page
     async for batch in joined.batches(PING_S):
         if not batch:
             yield format_sse_event(comment="ping")
@@ -106,10 +105,11 @@ async def stream(
             yield b"".join(new)
 
 
-def read_page(service: Service, engine: str | None, last: int) -> list[tuple[int, str]]:
-    """The stored ticks that follow row ``last``, oldest first."""
+def read_page(service: Service, engine: str | None, last: int) -> tuple[int, bytes]:
+    """The stored ticks that follow row ``last`` as events, oldest first, and the row they end at."""
     if engine is None:
         ticks = service.store.ticks_after(last, PAGE)
     else:
         ticks = service.store.ticks(engine, after_id=last, limit=PAGE)
-    return [(tick.id, tick.model_dump_json()) for tick in ticks]
+    frames = [Event(tick.id, tick.engine_id, tick.model_dump_json()).frame for tick in ticks]
+    return (ticks[-1].id if ticks else last), b"".join(frames)

@@ -10,9 +10,10 @@ import random
 from pathlib import Path
 
 import psutil
+import pytest
 
 from controlplane.server import bind
-from tests.controlplane_rig import Running, control_plane, settings_of, until
+from tests.controlplane_rig import ENGINE, Running, control_plane, settings_of, until
 from tests.fault_readers import Reader, come_back
 
 READERS, TIMES = 10, 20
@@ -28,7 +29,9 @@ async def left_behind(running: Running) -> tuple[int, int, int]:
     return len(asyncio.all_tasks()), psutil.Process().num_fds(), running.service.hub.clients
 
 
-async def test_reconnects_lose_and_repeat_nothing_and_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_reconnects_lose_and_repeat_nothing_and_leave_nothing_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with bind("127.0.0.1", 0) as sock:
         nobody = f"http://127.0.0.1:{sock.getsockname()[1]}"
         engines = [
@@ -55,7 +58,44 @@ async def test_reconnects_lose_and_repeat_nothing_and_leave_nothing_behind(tmp_p
                 tick.id
                 for tick in await asyncio.to_thread(one.service.store.ticks_after, 0, newest)
             ]
+        # A reader that hangs up is nothing to write a log full of.
+        assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
         for seed, reader in enumerate(readers):
             assert len(reader.ids) > TIMES
             assert reader.ids == [one for one in stored if seed < one <= reader.last]
             assert sum(reader.endings.values()) == TIMES
+
+
+async def test_a_reader_that_hangs_up_while_it_catches_up_fills_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = "http://127.0.0.1:1"
+    async with control_plane(settings_of(tmp_path, url, engine={"poll_s": 0.05})) as one:
+        store = one.service.store
+        await until(lambda: one.service.runners[ENGINE].counts.polls > 1, 60)
+        tick = store.ticks(ENGINE, limit=1)[0]
+        for first in range(1, 2000, 200):
+            await asyncio.wrap_future(
+                store.write(
+                    [
+                        tick.model_copy(
+                            update={
+                                "id": 0,
+                                "engine_id": "many",
+                                "observation": tick.observation.model_copy(
+                                    update={"engine_id": "many", "seq": seq}
+                                ),
+                            }
+                        )
+                        for seq in range(first, first + 200)
+                    ]
+                )
+            )
+        port = int(one.url.rpartition(":")[2])
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /v1/events?last_event_id=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.transport.abort()
+        await left_behind(one)
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
