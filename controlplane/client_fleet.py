@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.client_calls import Calls, engine_path
 from controlplane.messages import Costs, Fleet, SourceStatus
 from store.policies import PolicyConfig
-from store.records import Tick
+from store.records import FleetRule, Tick
 
 
 class FleetCalls(Calls):
@@ -23,6 +23,10 @@ class FleetCalls(Calls):
     async def sources(self) -> list[SourceStatus]:
         """The file and the routers that name engines."""
         return self._read_list(SourceStatus, await self._request("GET", "/v1/sources"))
+
+    async def rules(self) -> list[FleetRule]:
+        """Stops and policies that hold for engines to come."""
+        return self._read_list(FleetRule, await self._request("GET", "/v1/rules"))
 
     async def costs(self, engine_id: str) -> Costs:
         """The step-cost table that automation reckons with."""

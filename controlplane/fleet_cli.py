@@ -90,6 +90,22 @@ def sources(
         raise typer.Exit(DEGRADED)
 
 
+@app.command("rules")
+def rules(
+    url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Print the stops and policies that hold for engines to come."""
+    found = ask_control_plane(url, token_file, lambda client: client.rules())
+    if as_json:
+        show(json.dumps([one.model_dump(mode="json") for one in found]))
+        return
+    for one in found:
+        what = one.kind if one.policy is None else f"{one.kind} {one.policy.kind}"
+        show(f"{one.group or 'every engine'}  {what}  by {one.author}  {one.reason}".rstrip())
+
+
 @app.command("add")
 def add(
     engine_url: Annotated[str, typer.Argument(metavar="URL", help="The engine's base URL.")],

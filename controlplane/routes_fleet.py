@@ -13,7 +13,7 @@ from controlplane.problems import declared
 from controlplane.routes_engines import EngineId, TheService
 from controlplane.security import reader
 from controlplane.setup_key import setup_key
-from store.records import Tick
+from store.records import FleetRule, Tick
 from store.tick_codec import tick_of
 
 router = APIRouter(
@@ -35,6 +35,12 @@ async def show_fleet(service: TheService) -> Fleet:
 async def list_sources(service: TheService) -> list[SourceStatus]:
     """The file and the routers that name engines: what they named last, and what is wrong."""
     return [follower.status() for follower in service.followers]
+
+
+@router.get("/rules")
+async def list_rules(service: TheService) -> list[FleetRule]:
+    """Stops and policies of groups and of the whole fleet that hold for engines to come."""
+    return list(service.rules.in_force())
 
 
 @router.get("/engines/{engine_id}/costs", responses=declared(404))

@@ -135,9 +135,15 @@ async def set_group_policy(
     caller: Operator,
     dry_run: DryRun = False,
 ) -> list[StopAnswer]:
-    """Run one policy on every engine of a group; an engine that cannot is told by itself."""
+    """Run one policy on every engine of a group, also on those that join it from now on.
+
+    An engine that cannot is told by itself.
+    """
+    runners = service.roster.group(group)
+    if not dry_run:
+        await service.rules.share(group, body, caller.author(body.author))
     found: list[StopAnswer] = []
-    for runner in service.roster.group(group):
+    for runner in runners:
         request = PolicyRequest.model_validate(body.model_dump())
         try:
             made = await runner.desk.set_policy(
@@ -194,7 +200,10 @@ async def remove_engine(
 async def pause(
     body: StopRequest, service: TheService, caller: Operator, dry_run: DryRun = False
 ) -> list[StopAnswer]:
-    """Let automation rest on every engine, or on those named; overrides go on."""
+    """Let automation rest on every engine, or on those named; overrides go on.
+
+    Without names it holds for engines that join, or answer for the first time, from now on.
+    """
     return await _each(service, body, caller, resume=False, dry_run=dry_run)
 
 
@@ -214,6 +223,9 @@ async def _each(
     )
     runners = [service.runner(name) for name in body.engines] or every
     author = caller.author(body.author)
+    if not body.engines and not dry_run:
+        decide = service.rules.resume if resume else service.rules.stop
+        await decide(body.group or "", author, body.reason)
     found: list[StopAnswer] = []
     for runner in runners:
         if body.group is not None and runner.settings.group != body.group:

@@ -16,6 +16,7 @@ from controlplane.cost_lookup import CostLookup
 from controlplane.desk import Desk
 from controlplane.engine import EngineClient
 from controlplane.engine_life import life_notes
+from controlplane.fleet_rules import ruled
 from controlplane.hub import Event
 from controlplane.messages import EngineStatus
 from controlplane.pace import SOON_S, phase_ms, renews
@@ -25,9 +26,10 @@ from controlplane.recording import Recorder
 from controlplane.restoring import restore
 from controlplane.settings import EngineSettings
 from controlplane.surroundings import Surroundings
+from engine_patch.costs import StepCost
 from store.db import Record
 from store.marks import AUTHOR as MARKS_AUTHOR
-from store.observations import Gap, PluginStatus, Sample
+from store.observations import EngineFacts, Gap, PluginStatus, Sample
 from store.policies import PolicyConfig
 from store.records import (
     Alarm,
@@ -206,8 +208,9 @@ class Runner:
         self.pilot.history = found.history
         if found.boot_id is not None:
             self._client.resume_journal(found.boot_id, dict(found.journal))
-        new = None if facts is None else self.pilot.adopt(facts, (), clock.utc_ms())
-        records: list[Record] = [self.record, *found.repairs, *([new] if new else [])]
+        records: list[Record] = [self.record, *found.repairs]
+        if facts is not None:
+            records += self._adopt(facts, (), clock.utc_ms())
         await self.recorder.keep_soon(records)
         if found.override is not None:
             self.pilot.put_in_force(found.override, clock.utc_ms(), clock.mono_ms(), clock.clock_id)
@@ -280,8 +283,7 @@ class Runner:
         if facts is not None and (changed or isinstance(polled.observation, Sample)):
             costs = await self.costs.look(facts, polled.costs, changed=changed)
             if costs is not None:
-                new: PolicyConfig | None = self.pilot.adopt(facts, costs, now)
-                records += [new] if new else []
+                records += self._adopt(facts, costs, now)
         if isinstance(polled.observation, Sample):
             records += [
                 EngineSwitch(
@@ -293,6 +295,28 @@ class Runner:
                 for entry in polled.observation.switches
             ]
         return records
+
+    def _adopt(
+        self, facts: EngineFacts, costs: tuple[StepCost, ...], now_utc_ms: int
+    ) -> list[PolicyConfig]:
+        """Take over what is known of the engine; returns the versions that this made."""
+        first = self.pilot.policy is None
+        new = self.pilot.adopt(facts, costs, now_utc_ms)
+        chosen, rules = self.pilot.policy, self._around.rules
+        if not first or chosen is None or rules is None:
+            return [new] if new else []
+        other = ruled(
+            chosen,
+            rules.in_force(),
+            group=self.settings.group,
+            facts=facts,
+            stored=new is None,
+            now_utc_ms=now_utc_ms,
+        )
+        if other is None:
+            return [new] if new else []
+        self.pilot.set_policy(other)
+        return [other]
 
     async def _store(
         self, tick: Tick, records: Sequence[Record], inputs: Sequence[ControlInput]

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from controlplane.benchrun_jobs import Benchmarks
 from controlplane.clock import SystemClock
+from controlplane.fleet_rules import FleetRules
 from controlplane.hub import Hub
 from controlplane.maintenance import Maintenance
 from controlplane.messages import EngineStatus
@@ -53,6 +54,7 @@ class Service:
         self.clock = clock or SystemClock()
         self.hub = Hub()
         self.webhooks = Webhooks(hooks_of(settings.webhooks), settings.holder_name, self.clock)
+        self.rules = FleetRules(store, self.clock)
         around = Surroundings(
             store=store,
             hub=self.hub,
@@ -61,6 +63,7 @@ class Service:
             override_max_s=settings.override_max_s,
             scrape_every_s=settings.scrape_every_s,
             webhooks=self.webhooks,
+            rules=self.rules,
         )
         if keys is None:
             keys = {engine.id: EngineKeys.read(engine) for engine in settings.engines}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from controlplane.added import keep
 from controlplane.clock import SystemClock
+from controlplane.fleet_rules import FleetRules
 from controlplane.hub import Hub
 from controlplane.pilot import Pilot
 from controlplane.webhooks import Webhooks
@@ -26,6 +27,7 @@ class Surroundings:
     override_max_s: float
     scrape_every_s: float
     webhooks: Webhooks | None = None
+    rules: FleetRules | None = None
 
 
 class Clerk:
