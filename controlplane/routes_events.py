@@ -94,9 +94,10 @@ async def stream(
     if last is not None:
         while not joined.dropped:
             # In one piece: each write to a reader that has just hung up is a line in the log.
-            last, page = await asyncio.to_thread(read_page, service, engine, last)
+            seen, page = await asyncio.to_thread(read_page, service, engine, last)
             if not page:
                 break
+            last = seen
             yield page
     async for batch in joined.batches(PING_S):
         if not batch:
@@ -106,7 +107,7 @@ async def stream(
 
 
 def read_page(service: Service, engine: str | None, last: int) -> tuple[int, bytes]:
-    """The stored ticks that follow row ``last`` as events, oldest first, and the row they end at."""
+    """The stored ticks that follow row ``last`` as events, oldest first, and their last row."""
     if engine is None:
         ticks = service.store.ticks_after(last, PAGE)
     else:
