@@ -276,6 +276,7 @@ class Rank:
         if tier != mine.active or tier != mine.announced:
             with stream if stream is not None else contextlib.nullcontext():
                 mine.settle(tier)
+            self._commanded_at = self._confirm_steps = None
 
     def _tier(self) -> TierName | None:
         """What the worker really runs, not what was decided."""

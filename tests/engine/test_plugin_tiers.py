@@ -165,13 +165,16 @@ def test_a_command_runs_within_two_steps(trees: TierServer) -> None:
     client = trees.client
     with client.load(MANY, clients=8, new_tokens=120):
         client.wait(lambda: client.replica().running > 4, "load", 30)
-        for tier in ("s3k4d16", "off", "s3k1d4", "off", "s3k4d16", "s1k1d2", "s2k4d8") * 2:
+        seen: list[int] = []
+        for tier in ("s3k4d16", "off", "s3k1d4", "off", "s3k4d16", "s1k1d2", "s2k4d8") * 3:
             client.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
             client.wait_runs(tier, 30)
             taken = client.replica().ranks[0].confirm_steps
-            assert taken is not None
-            # One more where the reserve follows, or the drafter needs a whole round first.
-            assert 1 <= taken <= 2, tier
+            if taken is not None:  # else all requests had just ended, and an idle engine obeyed
+                seen.append(taken)
+    assert len(seen) > 6
+    # One more where the reserve follows, or the drafter needs a whole round first.
+    assert set(seen) <= {1, 2}
 
 
 def _continued(client: PluginClient, prompt: list[int]) -> tuple[int, int]:

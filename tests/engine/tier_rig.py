@@ -266,7 +266,12 @@ def notices(
                     return report.wrong[0]
     except (AssertionError, httpx.HTTPError, EngineError) as error:
         log = (work / f"{name}.log").read_text(errors="replace")
-        crash = [line for line in log.splitlines() if "Error" in line and "Connection" not in line]
+        # The last line of a traceback; SGLang's own diagnostics of a crash come after it.
+        crash = [
+            line
+            for line in log.splitlines()
+            if line.startswith(("AssertionError", "RuntimeError", "IndexError", "ValueError"))
+        ]
         return crash[-1] if crash else repr(error)
     return ""
 
