@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -267,11 +268,7 @@ def notices(
     except (AssertionError, httpx.HTTPError, EngineError) as error:
         log = (work / f"{name}.log").read_text(errors="replace")
         # The last line of a traceback; SGLang's own diagnostics of a crash come after it.
-        crash = [
-            line
-            for line in log.splitlines()
-            if line.startswith(("AssertionError", "RuntimeError", "IndexError", "ValueError"))
-        ]
+        crash = [line for line in log.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
         return crash[-1] if crash else repr(error)
     return ""
 
