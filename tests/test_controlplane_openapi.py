@@ -65,6 +65,10 @@ def test_no_request_finds_a_defect_or_an_undeclared_answer(schema: Any) -> None:
             if real and "engine_id" in case.path_parameters:
                 # A made-up id ends in 404 before anything deeper is reached.
                 case.path_parameters["engine_id"] = "e1"
+            timeout = (case.query or {}).get("timeout")
+            if isinstance(timeout, int | float) and 0 < timeout <= 60:
+                # Whether a wait ends well is tested elsewhere; here it would only take its time.
+                case.query["timeout"] = min(timeout, 0.2)
             case.call_and_validate(
                 headers={"Authorization": f"Bearer {TOKEN}"},
                 excluded_checks=NOT_CHECKED,
