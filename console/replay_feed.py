@@ -80,7 +80,7 @@ class ReplayFeed:
                     self._post(ReplayOpened(tuple(await self._client.session_markers())))
                     opened = True
                 self._turning = True
-                state = await self._turn()
+                state = await self.turn()
             except ControlPlaneError as error:
                 troubled = True
                 self._turning = False
@@ -95,8 +95,8 @@ class ReplayFeed:
                 async with asyncio.timeout(PLAYING_S if state.playing else RESTING_S):
                     await self._wake.wait()
 
-    async def _turn(self) -> ReplayState:
-        """Send what was ordered, read where it stands and what is there."""
+    async def turn(self) -> ReplayState:
+        """Send what was ordered, read where it stands and what is there; post both."""
         self._wake.clear()
         state: ReplayState | None = None
         orders, self._orders = merged(self._orders), []

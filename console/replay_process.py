@@ -59,6 +59,11 @@ class ReplayProcess:
             raise ReplayError(why or f"{file} cannot be replayed: no answer") from error
         return cls(process, url)
 
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
     async def stop(self) -> None:
         """End it and wait for it."""
         await _end(self._process)

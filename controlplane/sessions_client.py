@@ -20,6 +20,8 @@ from store.records import Decision, Marker, Tick
 
 LONG_S = 120.0
 """Seconds that an answer over a whole recording may take."""
+VERIFY_S = 1800.0
+"""The same for a verification, which runs every step again: a minute for a day, on a quiet core."""
 
 
 class SessionCalls(Calls):
@@ -90,7 +92,7 @@ class SessionCalls(Calls):
     async def verify_session(self, session_id: int = 1) -> Verification:
         """Run the recorded policy over the recorded observations and compare."""
         path = f"/v1/sessions/{session_id}/verify"
-        return self._read(Verification, await self._request("GET", path, timeout_s=LONG_S))
+        return self._read(Verification, await self._request("GET", path, timeout_s=VERIFY_S))
 
     async def what_if(self, request: WhatIfRequest, session_id: int = 1) -> WhatIf:
         """Ask another policy about a replayed session."""
