@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App
 from textual.widgets import Input
 
 from console.messages import HistoryArrived, LookedUp, StatusArrived, TickArrived
 from console.places import Need
+from console.screens.sessions import Sessions, SessionsListed
 from console.screens.set_override import SetOverride
+from controlplane.benchrun_messages import BenchState, BenchStatus
 from controlplane.client import ControlPlaneError
 from controlplane.messages import EngineStatus
+from controlplane.sessions_messages import SessionInfo
 from store.records import AuditEntry, Outcome, Tick
+from tests import console_bench_pictures as bench_pictures
+from tests import console_bench_story as bench_story
 from tests.console_fleet_story import costs, fleet, row, versions
-from tests.console_pictures import Picture, ToldConsole, about, opened
+from tests.console_pictures import Picture, about, opened
 from tests.console_story import (
     DEEP,
     ENGINE,
@@ -77,7 +83,7 @@ def hostile_ticks() -> list[Tick]:
     ]
 
 
-def harmless(app: ToldConsole) -> str:
+def harmless(app: App[None]) -> str:
     """The frame, checked for anything a terminal would act on."""
     # A choice binds its marks to their words with no-break spaces.
     text = frame(app).replace("\N{NO-BREAK SPACE}", " ")
@@ -216,3 +222,48 @@ async def test_what_is_copied_and_linked_is_text() -> None:
             copied = app.clipboard
             assert copied
             assert all(char.isprintable() or char == "\n" for char in copied), ascii(copied)
+
+
+def hostile_benches() -> tuple[BenchStatus, ...]:
+    """One that ended early and one that runs, every text hostile."""
+    words = {
+        "author": HOSTILE[:60],
+        "reason": HOSTILE,
+        "setup_key": HOSTILE,
+        "message": HOSTILE,
+        "prompts": HOSTILE,
+        "client": (HOSTILE,),
+        "notes": (HOSTILE,),
+    }
+    done = bench_story.status(**words, id=HOSTILE, state=BenchState.STOPPED)
+    return bench_story.running(**words, phase=HOSTILE), done
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 40)])
+@pytest.mark.parametrize(
+    "keys", [(), ("c",), ("left_square_bracket",), ("left_square_bracket", "a")]
+)
+async def test_benchmarks_written_by_others_are_text(
+    keys: tuple[str, ...], size: tuple[int, int]
+) -> None:
+    picture = bench_pictures.Picture("hostile", size=size, benches=hostile_benches, keys=keys)
+    async with bench_pictures.opened(picture) as (app, _, pilot):
+        await pilot.pause()
+        harmless(app)
+        assert app.is_running
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24)])
+async def test_names_of_sessions_are_text(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(Sessions, "start_feed", lambda _: None)
+    named = SessionInfo(
+        id=1, name=HOSTILE, engine_id=HOSTILE[:60], first_seq=1, last_seq=9, started_utc_ms=1
+    )
+    async with opened(Picture("hostile", size=size, keys=("8",))) as (app, pilot):
+        assert isinstance(app.screen, Sessions)
+        for trouble in ("", HOSTILE):
+            app.screen.post_message(SessionsListed((named,), trouble))
+            await pilot.pause()
+            assert "[bold red]x" in harmless(app)
