@@ -17,6 +17,7 @@ from controlplane.bench_files import (
     Results,
     Tier,
     export,
+    harmless,
     import_files,
     load,
     report,
@@ -74,8 +75,8 @@ def analyze(
 
     results = chosen(load(file), backend=backend, tier=tier, label=label)
     found = analyse(results, file.name, tolerance)
-    shown = found.model_dump_json(by_alias=True, indent=2) + "\n" if as_json else text(found)
-    write(shown, None)
+    shown = found.model_dump_json(by_alias=True, indent=2) + "\n" if as_json else None
+    write(harmless(text(found)) if shown is None else shown, None)
 
 
 app.command()(export)

@@ -244,16 +244,23 @@ def stop(message: str, code: int = USAGE) -> typer.Exit:
 
 def say(message: str) -> None:
     """A line for the person at the terminal."""
-    sys.stderr.write(f"specdeck bench: {message}\n")
+    sys.stderr.write(f"specdeck bench: {harmless(message)}\n")
+
+
+def harmless(text: str) -> str:
+    """Text for a terminal: a label in somebody else's file may hold control characters."""
+    return "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text)
 
 
 def write(text: str, output: Path | None) -> None:
     """To a file, or to stdout."""
     if output is None:
-        sys.stdout.write(text)
+        # A name or a label may hold what this terminal cannot show.
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        output.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise stop(f"{output}: cannot be written: {error.strerror or error}") from error

@@ -15,6 +15,11 @@ from engine_patch.tier import OFF, Frozen, TierShape
 
 SCHEMA: Literal["specdeck.bench/1"] = "specdeck.bench/1"
 PLAIN = "plain"
+MOST_REQUESTS = 1_000_000
+MOST = 10**12
+"""Bounds far above anything measured: what lies beyond is a mistake, and no sum overflows."""
+LAST_UTC_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
 
 
 class BenchFileError(ValueError):
@@ -60,32 +65,32 @@ class BenchPoint(Frozen):
     """
 
     tier: BenchTier
-    concurrency: int = Field(ge=1)
-    tok_s: float = Field(gt=0, allow_inf_nan=False)
-    repeat: int = Field(default=1, ge=1)
-    block: int | None = Field(default=None, ge=0)
+    concurrency: int = Field(ge=1, le=MOST_REQUESTS)
+    tok_s: float = Field(gt=0, ge=1e-6, le=MOST, allow_inf_nan=False)
+    repeat: int = Field(default=1, ge=1, le=MOST_REQUESTS)
+    block: int | None = Field(default=None, ge=0, le=MOST)
     accept_length: float | None = Field(default=None, ge=1, allow_inf_nan=False)
-    cap: int | None = Field(default=None, ge=1)
+    cap: int | None = Field(default=None, ge=1, le=MOST)
     off_kind: OffKind | None = None
     label: str = ""
     arrivals: Literal["closed", "poisson"] = "closed"
-    rate_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    rate_s: float | None = Field(default=None, gt=0, le=MOST, allow_inf_nan=False)
     backend: str | None = None
     engine_version: str | None = None
     gpu: str | None = None
-    input_len: int | None = Field(default=None, ge=1)
-    output_len: int | None = Field(default=None, ge=1)
-    seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    requests: int | None = Field(default=None, ge=0)
-    failed: int = Field(default=0, ge=0)
-    running: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    queued: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    graph_misses: int | None = Field(default=None, ge=0)
-    retractions: int | None = Field(default=None, ge=0)
+    input_len: int | None = Field(default=None, ge=1, le=MOST)
+    output_len: int | None = Field(default=None, ge=1, le=MOST)
+    seconds: float | None = Field(default=None, gt=0, le=MOST, allow_inf_nan=False)
+    requests: int | None = Field(default=None, ge=0, le=MOST)
+    failed: int = Field(default=0, ge=0, le=MOST)
+    running: float | None = Field(default=None, ge=0, le=MOST, allow_inf_nan=False)
+    queued: float | None = Field(default=None, ge=0, le=MOST, allow_inf_nan=False)
+    graph_misses: int | None = Field(default=None, ge=0, le=MOST)
+    retractions: int | None = Field(default=None, ge=0, le=MOST)
     client_bound: bool = False
-    ttft_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    tpot_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    at_utc_ms: int | None = None
+    ttft_s: float | None = Field(default=None, ge=0, le=MOST, allow_inf_nan=False)
+    tpot_s: float | None = Field(default=None, gt=0, le=MOST, allow_inf_nan=False)
+    at_utc_ms: int | None = Field(default=None, ge=0, le=LAST_UTC_MS)
     not_comparable: tuple[str, ...] = ()
     source: str = ""
 
@@ -130,7 +135,7 @@ class BenchFile(Frozen):
     )
     engine_id: str | None = None
     setup_key: str | None = None
-    created_utc_ms: int | None = None
+    created_utc_ms: int | None = Field(default=None, ge=0, le=LAST_UTC_MS)
     simulated: bool = False
     complete: bool = True
     client: tuple[str, ...] = ()
