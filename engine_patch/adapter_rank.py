@@ -17,15 +17,16 @@ from typing import Any
 from pydantic_core import to_json
 
 from engine_patch import adapter_cold as cold
-from engine_patch import adapter_rebuild, shm
+from engine_patch import shm
 from engine_patch.adapter_facts import reserve_per_request
+from engine_patch.adapter_orders import Orders
 from engine_patch.adapter_tiers import TierController
 from engine_patch.chooser import JOURNAL_LENGTH, Chooser, Window
 from engine_patch.contract import JournalEntry, Mode, OffFlavour
 from engine_patch.published import COSTS, RankFacts
 from engine_patch.step_times import StepTimes
 from engine_patch.tier import OFF, TierName
-from engine_patch.wire import REBUILD, Number, RankCommand, WireError, decode
+from engine_patch.wire import Number
 
 log = logging.getLogger("specdeck")
 
@@ -78,11 +79,7 @@ class Rank:
         self._decode_steps = self._verify_steps = self._decode_tokens = 0
         self._prefill_tokens = self._retractions = self._graph_misses = 0
         self._prefilling = self._joining = 0
-        self._refused = ""
-        self._slots: tuple[int | None, int | None] = (None, None)
-        self._rebuilt = 0
-        self._commanded_at: int | None = None
-        self._confirm_steps: int | None = None
+        self._orders = Orders(scheduler, mine, self._free_slots)
         self._silent = False
         self._journal: deque[bytes] = deque(maxlen=JOURNAL_LENGTH)
         self._journaled = 0
@@ -116,7 +113,7 @@ class Rank:
         self._decode_steps += 1
         if tier is not None and tier != OFF:
             self._verify_steps += 1
-        self._confirm(tier)
+        self._orders.launched(tier, self._decode_steps, self.chooser)
         if self._moved():
             # Now, not when the result of the batch before is there, which is one step later.
             self.publish()
@@ -153,75 +150,17 @@ class Rank:
         self._times.disturb()
 
     def command(self, numbers: Mapping[str, Number]) -> bool:
-        """Take a command; whether it was taken."""
-        if numbers.keys() == REBUILD.keys():
-            return self._rebuild()
-        chooser = self.chooser
-        if chooser is None:
-            self._refused = self._facts.unsupported or "this rank cannot switch"
-            self.publish()
-            return False
-        try:
-            command = decode(numbers, self._facts.planned)
-        except WireError as error:
-            self._refused = str(error)
-            self.publish()
-            return False
-        missing = self._missing(command)
-        if missing:
-            self._refused = missing
-            self.publish()
-            return False
-        answer = chooser.command(
-            command,
-            running=len(self._scheduler.running_batch.reqs),
-            free_slots=self._free_slots()
-            if self._facts.reserve_follows and command.mode is Mode.ON
-            else None,
+        """Take an order; whether it was taken."""
+        before = self._orders.rebuilt
+        taken = self._orders.take(
+            numbers, self._facts, self.chooser, tier=self._tier(), step=self._decode_steps
         )
-        self._refused = "" if answer.applied else answer.message
-        self._slots = (answer.needed_slots, answer.free_slots)
-        if answer.applied:
-            moves = command.mode is not Mode.AUTO and chooser.wanted != self._tier()
-            self._commanded_at = self._decode_steps if moves else None
-        self.publish()
-        return answer.applied
-
-    # Inside.
-
-    def _rebuild(self) -> bool:
-        mine, chooser = self._tiers, self.chooser
-        asked = None if chooser is None else chooser.off_flavour
-        holes = 0
-        if mine is None or mine.off is None:
-            self._refused = "this server has no tier off, so no request has a hole"
-        elif self._tier() == OFF and mine.off.flavour(asked) is OffFlavour.COLD:
-            self._refused = (
-                "off runs cold, so a rebuilt request has a hole again at its next token: "
-                "command another tier or flavour first"
-            )
-        else:
-            holes, self._refused = adapter_rebuild.rebuild(self._scheduler)
-        self._rebuilt += holes
-        if holes:
+        if self._orders.rebuilt != before:
             self._times.disturb()
         self.publish()
-        return not self._refused
+        return taken
 
-    def _confirm(self, tier: TierName | None) -> None:
-        """A decode step was launched: does it run what the last command asked for?"""
-        if self._commanded_at is None or self.chooser is None or tier != self.chooser.wanted:
-            return
-        self._confirm_steps = self._decode_steps - self._commanded_at
-        self._commanded_at = None
-
-    def _missing(self, command: RankCommand) -> str:
-        """Tiers of a command that this rank has not built (another replica may have)."""
-        named = [] if command.tier is None else [command.tier]
-        named += list(command.thresholds.tiers) if command.thresholds is not None else []
-        known = () if self.chooser is None else self.chooser.tiers
-        gone = [name for name in named if name not in known]
-        return f"tier {', '.join(gone)} was not built on this replica" if gone else ""
+    # Inside.
 
     def _free_slots(self) -> int:
         """KV slots that a larger reserve could take: the same on all ranks of a replica."""
@@ -276,7 +215,7 @@ class Rank:
         if tier != mine.active or tier != mine.announced:
             with stream if stream is not None else contextlib.nullcontext():
                 mine.settle(tier)
-            self._commanded_at = self._confirm_steps = None
+            self._orders.obeyed_idle()
 
     def _tier(self) -> TierName | None:
         """What the worker really runs, not what was decided."""
@@ -319,7 +258,7 @@ class Rank:
         reserve = min(max(used, 0), running * held)
         mine = self._tiers
         off = mine.off if mine is not None and OFF in mine.states else None
-        chooser = self.chooser
+        chooser, orders = self.chooser, self._orders
         window = self._window if chooser is None else chooser.window
         return {
             "tier": self._tier(),
@@ -345,9 +284,9 @@ class Rank:
             "graph_misses": self._graph_misses,
             "switches": 0 if chooser is None else chooser.switches,
             "journal_first": 1 if chooser is None else chooser.journal_first,
-            "refused": self._refused,
-            "needed_slots": self._slots[0],
-            "free_slots": self._slots[1],
+            "refused": orders.refused,
+            "needed_slots": orders.needed_slots,
+            "free_slots": orders.free_slots,
             "fault": "" if mine is None else mine.fault,
             "off_flavour": None
             if off is None
@@ -355,8 +294,8 @@ class Rank:
             "keep_reason": "" if off is None else off.keep_reason,
             "bridges": 0 if mine is None else mine.bridges,
             "cold_requests": cold.count(self._scheduler.running_batch.reqs),
-            "rebuilt_requests": self._rebuilt,
-            "confirm_steps": self._confirm_steps,
+            "rebuilt_requests": orders.rebuilt,
+            "confirm_steps": orders.confirm_steps,
             "hook_us": self._hook_ns / 1000 / self._hook_batches if self._hook_batches else None,
         }
 
