@@ -5,7 +5,6 @@ A stated part of ``tests/benchmarks/test_tier_equality.py``, which runs all case
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,21 +229,16 @@ def test_switches_leave_no_record_behind(trees: TierServer) -> None:
     """300 of the 10,000 of ``tests/benchmarks/test_switch_endurance.py``."""
     client, tiers = trees.client, tier_rig.MORE.split(",")
 
-    def record() -> int:
-        """Length of SGLang's record of changed settings, written every few rounds."""
-        length: int = json.loads(trees.slots.with_suffix(".overrides").read_text())
-        return length
-
     with client.load(MANY[:4], clients=2, new_tokens=60):
         client.wait(lambda: client.replica().running > 0, "load")
-        before, start = record(), client.replica().switches
+        before, start = trees.overrides(), client.replica().switches
         for turn in range(10**6):
             if client.replica().switches - start >= 300:
                 break
             tier = tiers[turn % len(tiers)]
             client.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
     trees.engine.generate(MANY[:2], new_tokens=40)
-    assert record() <= before + 1
+    assert trees.overrides() <= before + 1
 
 
 @pytest.fixture(scope="module")

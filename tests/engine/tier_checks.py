@@ -17,6 +17,7 @@ from tests.engine import own_plugin
 
 NAME = "tier_checks"
 SLOTS_VARIABLE = "TIER_CHECKS_SLOTS"
+OVERRIDES_VARIABLE = "TIER_CHECKS_OVERRIDES"
 FAULT_VARIABLE = "TIER_CHECKS_FAULT"
 BROKEN_KEEP_VARIABLE = "TIER_CHECKS_BROKEN_KEEP"
 """Makes the drafter end before its attention when it is tried at start-up."""
@@ -48,12 +49,17 @@ def reserved(batch, needed, tier):
     spans = seen.setdefault(tier, [])
     spans.append([min(beyond), max(beyond)])
     if len(spans) % 10 == 0:
-        path = os.environ["TIER_CHECKS_SLOTS"]
-        with open(path + ".new", "w") as file:
-            json.dump({name: rows[-40:] for name, rows in seen.items()}, file)
-        os.replace(path + ".new", path)
-        with open(os.path.splitext(path)[0] + ".overrides", "w") as file:
-            json.dump(len(getattr(runtime_context.get_context(), "_overrides_log", ())), file)
+        put("TIER_CHECKS_SLOTS", {name: rows[-40:] for name, rows in seen.items()})
+        record = getattr(runtime_context.get_context(), "_overrides_log", ())
+        put("TIER_CHECKS_OVERRIDES", len(record))
+
+
+def put(variable, value):
+    """Write a file that is whole whenever somebody reads it."""
+    path = os.environ[variable]
+    with open(path + ".new", "w") as file:
+        json.dump(value, file)
+    os.replace(path + ".new", path)
 
 
 def active():
@@ -130,3 +136,9 @@ def slots(file: Path) -> dict[str, list[tuple[int, int]]]:
     """Least and most slots beyond a request's length in the newest rounds of each tier."""
     said: dict[str, list[list[int]]] = json.loads(file.read_text())
     return {tier: [(row[0], row[1]) for row in rows] for tier, rows in said.items()}
+
+
+def overrides(file: Path) -> int:
+    """Length of SGLang's record of changed settings."""
+    length: int = json.loads(file.read_text())
+    return length

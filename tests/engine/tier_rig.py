@@ -88,6 +88,12 @@ class TierServer:
     client: PluginClient
     slots: Path
 
+    def overrides(self) -> int:
+        """Length of SGLang's record of changed settings; it is written every few rounds."""
+        file = self.slots.with_suffix(".overrides")
+        self.client.wait(file.exists, "some rounds")
+        return tier_checks.overrides(file)
+
 
 @contextmanager
 def tier_server(
@@ -116,6 +122,7 @@ def tier_server(
     variables = {
         "SGLANG_PLUGINS": ",".join(plugins),
         tier_checks.SLOTS_VARIABLE: str(slots),
+        tier_checks.OVERRIDES_VARIABLE: str(slots.with_suffix(".overrides")),
     } | dict(env or {})
     if fault is not None:
         variables[tier_checks.FAULT_VARIABLE] = fault
