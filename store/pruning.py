@@ -32,7 +32,7 @@ from store.tables import (
     TickTemplateRow,
 )
 
-STEP_ROWS = 2000
+STEP_ROWS = 500
 """Rows looked at in one transaction; other writes come between the steps."""
 JOURNAL_KEPT = 1000
 """Newest engine switches of each engine that stay; a restart reads so many."""
