@@ -40,6 +40,9 @@ SETTLE_S, MEASURE_S = 20.0, 90.0
 @contextmanager
 def readers(url: str, count: int) -> Iterator[None]:
     """So many readers of every event, in a process of their own that throws the bytes away."""
+    if not count:
+        yield
+        return
     command = [sys.executable, "-m", "tests.benchmarks.test_scale_fleet", url, str(count)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
