@@ -1,22 +1,29 @@
-"""The session and replay calls of ``ControlPlaneClient``."""
+"""The session and replay calls of ``ControlPlaneClient``.
+
+Their records are loaded with the first call: a console that only watches starts without them.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from controlplane.client_calls import Calls, engine_path
-from controlplane.replay_messages import Verification
-from controlplane.sessions_messages import (
-    MarkerRequest,
-    ReplayRequest,
-    ReplayState,
-    SessionInfo,
-    StartSession,
-    StopSession,
-    StripAnswer,
-    TrackAnswer,
-    WhatIfRequest,
-)
-from controlplane.whatif_messages import WhatIf
 from store.records import Decision, Marker, Tick
+
+if TYPE_CHECKING:
+    from controlplane.replay_messages import Verification
+    from controlplane.sessions_messages import (
+        MarkerRequest,
+        ReplayRequest,
+        ReplayState,
+        SessionInfo,
+        StartSession,
+        StopSession,
+        StripAnswer,
+        TrackAnswer,
+        WhatIfRequest,
+    )
+    from controlplane.whatif_messages import WhatIf
 
 LONG_S = 120.0
 """Seconds that an answer over a whole recording may take."""
@@ -29,14 +36,20 @@ class SessionCalls(Calls):
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, newest first; a replay has one."""
+        from controlplane.sessions_messages import SessionInfo
+
         return self._read_list(SessionInfo, await self._request("GET", "/v1/sessions"))
 
     async def start_session(self, request: StartSession) -> SessionInfo:
         """Give what is recorded from now on a name."""
+        from controlplane.sessions_messages import SessionInfo
+
         return self._read(SessionInfo, await self._request("POST", "/v1/sessions", body=request))
 
     async def stop_session(self, session_id: int, request: StopSession) -> SessionInfo:
         """End a named session."""
+        from controlplane.sessions_messages import SessionInfo
+
         path = f"/v1/sessions/{session_id}/stop"
         return self._read(SessionInfo, await self._request("POST", path, body=request))
 
@@ -66,12 +79,16 @@ class SessionCalls(Calls):
 
     async def session_track(self, session_id: int = 1, *, every: int = 1) -> TrackAnswer:
         """The time line's columns."""
+        from controlplane.sessions_messages import TrackAnswer
+
         path = f"/v1/sessions/{session_id}/track"
         answer = await self._request("GET", path, query={"every": every}, timeout_s=LONG_S)
         return self._read(TrackAnswer, answer)
 
     async def session_strip(self, cells: int, session_id: int = 1) -> StripAnswer:
         """The time line in so many cells."""
+        from controlplane.sessions_messages import StripAnswer
+
         path = f"/v1/sessions/{session_id}/strip"
         answer = await self._request("GET", path, query={"cells": cells}, timeout_s=LONG_S)
         return self._read(StripAnswer, answer)
@@ -83,24 +100,34 @@ class SessionCalls(Calls):
 
     async def replay(self) -> ReplayState:
         """Where a replay stands."""
+        from controlplane.sessions_messages import ReplayState
+
         return self._read(ReplayState, await self._request("GET", "/v1/replay"))
 
     async def order_replay(self, request: ReplayRequest) -> ReplayState:
         """Play, pause, seek, jump."""
+        from controlplane.sessions_messages import ReplayState
+
         return self._read(ReplayState, await self._request("PUT", "/v1/replay", body=request))
 
     async def verify_session(self, session_id: int = 1) -> Verification:
         """Run the recorded policy over the recorded observations and compare."""
+        from controlplane.replay_messages import Verification
+
         path = f"/v1/sessions/{session_id}/verify"
         return self._read(Verification, await self._request("GET", path, timeout_s=VERIFY_S))
 
     async def what_if(self, request: WhatIfRequest, session_id: int = 1) -> WhatIf:
         """Ask another policy about a replayed session."""
+        from controlplane.whatif_messages import WhatIf
+
         path = f"/v1/sessions/{session_id}/what-if"
         answer = await self._request("POST", path, body=request, timeout_s=LONG_S)
         return self._read(WhatIf, answer)
 
     async def forget_what_if(self, session_id: int = 1) -> ReplayState:
         """Take the last what-if off a replay's time line."""
+        from controlplane.sessions_messages import ReplayState
+
         path = f"/v1/sessions/{session_id}/what-if"
         return self._read(ReplayState, await self._request("DELETE", path))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,3 +117,16 @@ async def test_without_a_terminal_it_points_to_the_command_for_scripts(
     async with control_plane(settings_of(tmp_path, nobody)) as running:
         assert await asyncio.to_thread(run, [running.url]) == CANNOT_START
     assert "specdeck status --json" in capsys.readouterr().err
+
+
+def test_a_console_that_only_watches_loads_nothing_of_benchmarks_replays_and_the_browser() -> None:
+    code = (
+        "import sys, console.cli, console.app, console.screens.live; "
+        "print(*[name for name in sys.modules if name.startswith(("
+        "'controlplane.bench', 'controlplane.whatif', 'controlplane.sessions', "
+        "'controlplane.replay', 'console.screens.bench', 'console.screens.replay', "
+        "'console.screens.sessions', 'console.web', 'textual_serve', 'aiohttp'))])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    # The client's own module of these calls has no records in it.
+    assert told.stdout.split() in ([], ["controlplane.sessions_client"])
