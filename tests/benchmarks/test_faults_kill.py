@@ -15,13 +15,13 @@ from tests.fault_rig import Rig, check
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(1800)]
 RESULTS = Path(__file__).parent / "results" / "faults_kill.json"
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = tuple(range(1, 11))
 """Fixed in advance; one run with a database of its own for each."""
-KILLS = 40
+KILLS = 20
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_40_kills_lose_double_and_change_nothing(tmp_path: Path, seed: int) -> None:
+async def test_20_kills_lose_double_and_change_nothing(tmp_path: Path, seed: int) -> None:
     rig, begun = Rig(tmp_path, seed), time.monotonic()
     await rig.run(KILLS)
     found = check(rig)
@@ -48,7 +48,7 @@ async def test_40_kills_lose_double_and_change_nothing(tmp_path: Path, seed: int
         "requests_answered": rig.traffic.answered,
         "seconds": round(time.monotonic() - begun, 1),
     }
-    known["runs"] = dict(sorted(known["runs"].items()))
+    known["runs"] = dict(sorted(known["runs"].items(), key=lambda run: int(run[0].split()[1])))
     known["times_killed"] = sum(run["times_killed"] for run in known["runs"].values())
     print(json.dumps(known["runs"][f"seed {seed}"]))
     RESULTS.write_text(json.dumps(known, indent=1) + "\n")
