@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Protocol, TypeVar
 
 from fastapi import Depends, Query, Request, Response
 
@@ -15,6 +15,14 @@ RowId = Annotated[int | None, Query(ge=0, le=ROW_ID_MAX)]
 BeforeId = Annotated[
     int | None, Query(ge=0, le=ROW_ID_MAX, description="Only rows with a smaller id, to page.")
 ]
+
+
+class _HasId(Protocol):
+    @property
+    def id(self) -> int: ...
+
+
+Row = TypeVar("Row", bound=_HasId)
 
 
 class Pages:
@@ -34,6 +42,12 @@ class Pages:
             url = self._request.url.include_query_params(**following)
             # Without host and scheme: a proxy may have others.
             self._response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+
+    def by_id(self, page: list[Row], limit: int) -> list[Row]:
+        """The page itself; a full one links to the rows with smaller ids."""
+        if page:
+            self.link(page, limit, before_id=min(one.id for one in page))
+        return page
 
 
 ThePages = Annotated[Pages, Depends(Pages)]

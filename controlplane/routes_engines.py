@@ -58,10 +58,10 @@ def list_ticks(
     """Ticks, oldest first: the newest ones, or those that follow row `after_id`."""
     service.runner(engine_id)
     page = service.store.ticks(engine_id, after_id=after_id, before_id=before_id, limit=limit)
-    if page and after_id is not None:
+    if after_id is None:
+        return pages.by_id(page, limit)
+    if page:
         pages.link(page, limit, after_id=page[-1].id)
-    elif page:
-        pages.link(page, limit, before_id=page[0].id)
     return page
 
 
@@ -76,9 +76,7 @@ def list_decisions(
     """Decisions with their clauses and what became of them, newest first."""
     service.runner(engine_id)
     page = service.store.decisions(engine_id, before_id=before_id, limit=limit)
-    if page:
-        pages.link(page, limit, before_id=page[-1].id)
-    return page
+    return pages.by_id(page, limit)
 
 
 @router.get("/engines/{engine_id}/switches", tags=["engines"], responses=declared(404))
@@ -92,9 +90,7 @@ def list_switches(
     """Changes of tier from the engine's own journal, newest first."""
     service.runner(engine_id)
     page = service.store.switches(engine_id, before_id=before_id, limit=limit)
-    if page:
-        pages.link(page, limit, before_id=page[-1].id)
-    return page
+    return pages.by_id(page, limit)
 
 
 @router.get("/audit", tags=["audit"])
@@ -103,9 +99,7 @@ def list_audit(
 ) -> list[AuditEntry]:
     """Who changed what, newest first."""
     page = service.store.audit(before_id=before_id, limit=limit)
-    if page:
-        pages.link(page, limit, before_id=page[-1].id)
-    return page
+    return pages.by_id(page, limit)
 
 
 @router.get("/audit/check", tags=["audit"])

@@ -47,9 +47,7 @@ def list_sessions(
 ) -> list[SessionInfo]:
     """Named sessions, newest first."""
     page = service.store.sessions(before_id=before_id, limit=limit)
-    if page:
-        pages.link(page, limit, before_id=page[-1].id)
-    return [info(one) for one in page]
+    return [info(one) for one in pages.by_id(page, limit)]
 
 
 @router.post("/sessions", responses=declared(404, 409, 413))
@@ -153,9 +151,7 @@ def list_markers(
     """Notes on an engine's time line, in order; the newest ones if there are more."""
     service.runner(engine_id)
     page = service.store.markers(engine_id, before_id=before_id, limit=limit)
-    if page:
-        pages.link(page, limit, before_id=min(one.id for one in page))
-    return page
+    return pages.by_id(page, limit)
 
 
 @router.post("/engines/{engine_id}/markers", responses=declared(404, 413))

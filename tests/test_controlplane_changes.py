@@ -22,7 +22,8 @@ from controlplane.errors import ProblemError
 from controlplane.etags import check_match, override_tag, policy_tag
 from controlplane.fleet_cli import run as run_fleet
 from controlplane.messages import ReleaseRequest
-from controlplane.policy_cli import run_pause, run_policy, run_resume
+from controlplane.policy_cli import run_policy
+from controlplane.stops_cli import run_pause, run_resume
 from engine_patch.contract import Mode
 from engine_patch.tier import OFF
 from store.policies import Stance

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controlplane.policy_cli import run_pause, run_pin, run_policy, run_resume
+from controlplane.policy_cli import run_policy
+from controlplane.stops_cli import run_pause, run_pin, run_resume
 from store.policies import Stance
 from store.records import Outcome
 from tests.controlplane_rig import (

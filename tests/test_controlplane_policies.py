@@ -13,8 +13,9 @@ import pytest_asyncio
 
 from controlplane.client import RefusedError
 from controlplane.messages import PolicyRequest, RollbackRequest, StanceRequest, StopRequest
-from controlplane.policy_cli import run_pause, run_pin, run_policy, run_resume
+from controlplane.policy_cli import run_policy
 from controlplane.policy_text import changed_policy
+from controlplane.stops_cli import run_pause, run_pin, run_resume
 from store.policies import RULES, FixedPolicy, GoodputPolicy, HysteresisPolicy, Stance
 from tests.controlplane_rig import (
     ENGINE,
