@@ -61,7 +61,7 @@ class Feed:
         self._clock = clock
         self._last: Tick | None = None
         self._last_id = 0
-        self._unstored = 0
+        self._unstored: Tick | None = None
         self._silent_s = SILENT_LEAST_S
         self._wait_s = RETRY_FIRST_S
         self._ask = asyncio.Event()
@@ -99,7 +99,7 @@ class Feed:
         # With the newest stored id the stream starts where the history ends: none is lost between.
         self._last = max(ticks, key=lambda tick: tick.id, default=None)
         self._last_id = 0 if self._last is None else self._last.id
-        self._unstored = 0
+        self._unstored = None
         self._post(HistoryArrived(self._engine_id, tuple(ticks), tuple(decisions), tuple(switches)))
 
     async def _status(self) -> tuple[Tick | None, float]:
@@ -138,9 +138,9 @@ class Feed:
                     self._wait_s = RETRY_FIRST_S
                     self._last_id = tick.id or self._last_id
                     if not tick.id:
-                        self._unstored = tick.observation.seq
-                    elif tick.observation.seq <= self._unstored:
-                        continue  # it was shown before it was stored, and comes again with its id
+                        self._unstored = tick
+                    elif was_shown(tick, self._unstored):
+                        continue  # it comes again with its id, now that it is stored
                     self._last = tick
                     self._post(TickArrived(tick))
             raise UnreachableError(f"{self._client.url} ended the event stream")
@@ -149,6 +149,18 @@ class Feed:
                 f"{self._client.url} is connected but sent no tick for {self._silent_s:.0f} s; "
                 "is the control plane hanging?"
             ) from None
+
+
+def was_shown(tick: Tick, unstored: Tick | None) -> bool:
+    """Whether it came before it was stored, with or before ``unstored``.
+
+    A control plane that starts anew may give numbers out again that were never stored: those are
+    later observations.
+    """
+    if unstored is None:
+        return False
+    one, other = tick.observation, unstored.observation
+    return one.seq <= other.seq and one.at_utc_ms <= other.at_utc_ms
 
 
 def continues(seen: Tick | None, newest: Tick | None) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from console.clock import Clock
 from console.feed import Feed
 from console.messages import HistoryArrived, LinkChanged, StatusArrived, TickArrived
 from console.scene import LinkState
+from controlplane import recording
 from controlplane.client import ControlPlaneClient
+from store import sqlite
 from store.records import Tick
 from tests.console_story import sample, tick
 from tests.controlplane_rig import ENGINE, control_plane, deck, embedded_engine, settings_of
@@ -113,6 +116,46 @@ async def test_a_control_plane_that_freezes_is_lost_with_a_reason_and_followed_a
                     m.tick.observation.seq for m in posted.messages if isinstance(m, TickArrived)
                 ]
                 assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+
+
+async def test_ticks_that_are_not_stored_yet_are_shown_once_with_their_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_MS", 50)
+    monkeypatch.setattr(recording, "WAIT_S", 0.1)
+
+    def shown(posted: Posted) -> list[Tick]:
+        return [m.tick for m in posted.messages if isinstance(m, TickArrived)]
+
+    with embedded_engine() as engine:
+        async with (
+            control_plane(settings_of(tmp_path, engine.url)) as running,
+            following(running.url) as (posted, _),
+        ):
+            await posted.until(lambda: len(shown(posted)) > 2, 60)
+            with closing(sqlite3.connect(tmp_path / "deck.sqlite3", isolation_level=None)) as other:
+                other.execute("BEGIN EXCLUSIVE")
+                await posted.until(lambda: sum(not tick.id for tick in shown(posted)) > 3, 60)
+                other.execute("ROLLBACK")
+            unstored = [tick for tick in shown(posted) if not tick.id]
+            codes = {alarm.code for alarm in unstored[-1].alarms}
+            assert "store_failed" in codes
+            last = unstored[-1].observation.seq
+            await posted.until(
+                lambda: shown(posted)[-1].observation.seq > last + 3 and shown(posted)[-1].id > 0,
+                60,
+            )
+            assert posted.link is LinkState.LIVE
+            seqs = [tick.observation.seq for tick in shown(posted)]
+            assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+
+
+def test_a_number_given_out_again_after_a_restart_is_a_new_tick() -> None:
+    unstored = tick(sample(7, at_utc_ms=7000))
+    assert feed_module.was_shown(tick(sample(6, at_utc_ms=6000)), unstored)
+    assert not feed_module.was_shown(tick(sample(6, at_utc_ms=9000)), unstored)
+    assert not feed_module.was_shown(tick(sample(8, at_utc_ms=8000)), unstored)
+    assert not feed_module.was_shown(tick(sample(1, at_utc_ms=1000)), None)
 
 
 async def test_nobody_answering_is_said_with_the_moment_of_the_next_try(tmp_path: Path) -> None:
