@@ -17,6 +17,8 @@ from store.policies import Policy
 
 LABEL, VALUE = 22, 18
 """Widths of the table's columns in cells."""
+NOT_COVERED = "not covered"
+"""No number where no step-cost table has one; the sentences beside it say why."""
 ROOMY = 11
 """Rows from which on the pane holds the table and what follows from it."""
 
@@ -117,9 +119,9 @@ def _row(label: str, recorded: str, asked: str) -> Line:
 
 
 def rate_words(scene: Scene, one: Estimate) -> str:
-    """``1 610 (1 470–1 750) est., covers 83 %``."""
+    """``1 610 (1 470–1 750) est., covers 83 %``, or that no table knows it."""
     if one.tok_s is None or one.low is None or one.high is None:
-        return MISSING
+        return NOT_COVERED
     bounds = f"{number(one.low)}{scene.glyphs.to}{number(one.high)}"
     return f"{number(one.tok_s)} ({bounds}) est., covers {100 * one.coverage:.0f} %"
 

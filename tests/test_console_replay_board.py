@@ -298,7 +298,7 @@ def test_the_pane_says_what_both_did_the_estimate_and_what_it_cannot_know() -> N
 
 def test_without_a_table_there_is_no_number() -> None:
     nothing = Estimate(tok_s=None, low=None, high=None, coverage=0.0, seconds=0.0)
-    assert rate_words(scene(replay()), nothing) == "-"
+    assert rate_words(scene(replay()), nothing) == "not covered"
 
 
 def test_the_page_lists_the_changes_and_counts_those_left_out() -> None:
