@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from controlplane.http_pool import HttpPool, NotHttpError, Reply, TooLongError
 from controlplane.polled import EngineError
-from controlplane.transport import EngineHttp
+from controlplane.transport import EngineHttp, _trusted
 from store.observations import GapReason
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -188,6 +190,50 @@ async def test_plain_http_where_tls_is_spoken_is_no_connection() -> None:
             await tls.get("/a", 0.5)
         assert caught.value.reason in (GapReason.UNREACHABLE, GapReason.TIMEOUT)
         await tls.aclose()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate that nobody has signed, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    chain, key = folder / "cert.pem", folder / "key.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(
+        [*command.split(), "-keyout", str(key), "-out", str(chain), *subject],
+        check=True,
+        capture_output=True,
+    )
+    return chain, key
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_https_is_spoken_with_whom_the_machine_trusts_alone(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(pair[0]))
+    _trusted.cache_clear()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*pair)
+    wire = Wire(body(b"1"), body(b"2"))
+    server = await asyncio.start_server(wire.talk, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        http = EngineHttp(
+            f"https://localhost:{port}", api_key="sk-1", admin_key=None, timeout_s=20.0
+        )
+        if trusted:
+            assert (await http.get("/a", 20)).body == b"1"
+            assert (await http.get("/a", 20)).body == b"2"
+            assert wire.connections == 1
+        else:
+            with pytest.raises(EngineError, match=r"cannot connect to localhost.*certificate"):
+                await http.get("/a", 20)
+            assert wire.requests == []
+        await http.aclose()
+        server.close()
+    _trusted.cache_clear()
 
 
 def answers(*ways: Callable[[bytes], bytes]) -> st.SearchStrategy[bytes]:

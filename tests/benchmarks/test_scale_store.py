@@ -87,7 +87,7 @@ def test_5000_observations_a_second_are_sustained(tmp_path: Path) -> None:
     told = {
         "date": datetime.now(UTC).date().isoformat(),
         "setup": f"{os.cpu_count()} cores shared with other work ({precedence()}), Python "
-        f" {platform.python_version()}; {count} ticks of {ENGINES} "
+        f"{platform.python_version()}; {count} ticks of {ENGINES} "
         f"engines, offered at {RATE} a second, each a write of its own",
         "offered_s": round(offered_s, 2),
         "stored_after_s": round(took_s, 2),
