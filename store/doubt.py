@@ -2,7 +2,7 @@
 
 They were carried out or not.  Once there is a connection again a row tells: what was only ever
 added has an id that was given to no other row.  Records that are put in place of others need no
-such proof, since storing them again changes nothing.
+such proof, since storing them again changes nothing; of a raw scrape alone there may be two then.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from store.records import (
     BenchmarkPoint,
     ControlInput,
     CostTable,
+    FleetRule,
     Marker,
     Override,
     SessionRecord,
@@ -29,6 +30,7 @@ from store.tables import (
     AuditRow,
     BenchmarkRow,
     CostTableRow,
+    FleetRuleRow,
     InputRow,
     MarkerRow,
     OverrideRow,
@@ -36,17 +38,7 @@ from store.tables import (
     TickRow,
 )
 
-_Table = (
-    type[TickRow]
-    | type[AuditRow]
-    | type[MarkerRow]
-    | type[InputRow]
-    | type[OverrideRow]
-    | type[SessionRow]
-    | type[BenchmarkRow]
-    | type[CostTableRow]
-)
-_ADDED: dict[type[Any], _Table] = {
+ADDED: dict[type[Record], type[Any]] = {
     Tick: TickRow,
     AuditEntry: AuditRow,
     Marker: MarkerRow,
@@ -55,7 +47,9 @@ _ADDED: dict[type[Any], _Table] = {
     SessionRecord: SessionRow,
     BenchmarkPoint: BenchmarkRow,
     CostTable: CostTableRow,
+    FleetRule: FleetRuleRow,
 }
+"""Records whose first write, with id 0, makes a row with an id of its own, and where it lies."""
 
 
 class Doubt:
@@ -63,7 +57,7 @@ class Doubt:
 
     def __init__(self) -> None:
         self._open: dict[Future[list[Record]], list[Record]] = {}
-        self._proof: tuple[_Table, int] | None = None
+        self._proof: tuple[type[Any], int] | None = None
         self._stored: dict[Future[list[Record]], list[Record]] = {}
 
     def raise_for(
@@ -100,9 +94,9 @@ class Doubt:
         self._stored.pop(future, None)
 
 
-def _proof(given: Sequence[Record], stored: Sequence[Record]) -> tuple[_Table, int] | None:
+def _proof(given: Sequence[Record], stored: Sequence[Record]) -> tuple[type[Any], int] | None:
     for before, after in zip(given, stored, strict=True):
-        table = _ADDED.get(type(after))
+        table = ADDED.get(type(after))
         if table is not None and not getattr(before, "id", 0):
             return table, int(getattr(after, "id", 0))
     return None

@@ -22,6 +22,7 @@ from sqlmodel import SQLModel
 from controlplane.store_cli import run as run_store
 from store import postgres, postgres_migrations, tables, writer
 from store.db import Record, Store
+from store.doubt import ADDED
 from store.errors import (
     StoreBusy,
     StoreCorrupt,
@@ -34,8 +35,9 @@ from store.errors import (
     StoreUnwritable,
 )
 from store.migrations import MIGRATIONS, Migration
+from store.policies import PolicyConfig
 from store.postgres import SKIPPED_IDS, PostgresDatabase
-from store.records import Tick
+from store.records import Decision, EngineRecord, EngineSwitch, KeptAnswer, RawScrape, Tick
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.store_place import Place
 from tests.store_records import a_decision, a_tick, an_audit_entry, an_override
@@ -254,6 +256,12 @@ def test_a_commit_that_was_not_answered_is_neither_lost_nor_done_twice(
         assert sorted(one.at_utc_ms for one in store.audit()) == [2, 3]
         assert store.check_audit().intact
         assert sorted(one.seq for one in store.decisions()) == [2, 3]
+
+
+def test_of_every_kind_it_is_known_whether_it_may_be_stored_again() -> None:
+    again = {Decision, EngineSwitch, PolicyConfig, EngineRecord, KeptAnswer, RawScrape}
+    assert not again & set(ADDED)
+    assert again | set(ADDED) == set(Record.__args__)
 
 
 def test_a_database_taken_over_meanwhile_is_left_alone(
