@@ -59,7 +59,7 @@ def restore(store: Store, engine_id: str, now_utc_ms: int) -> Restored:
     ]
     boot_id, journal = _journal(store, engine_id)
     return Restored(
-        record=next((one for one in store.engines() if one.engine_id == engine_id), None),
+        record=store.engine(engine_id),
         history=sorted(store.policies(engine_id), key=lambda one: one.version),
         override=newest,
         seq=store.last_seq(engine_id),

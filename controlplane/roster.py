@@ -220,8 +220,7 @@ class Roster:
         self, engine: EngineSettings, keys: EngineKeys, source: str, entry: AuditEntry
     ) -> None:
         store = self._around.store
-        stored = await asyncio.to_thread(store.engines)
-        known = next((one for one in stored if one.engine_id == engine.id), None)
+        known = await asyncio.to_thread(store.engine, engine.id)
         record = added_record(known, engine, source, self._around.clock.utc_ms())
         notes: list[Marker] = []
         if known is not None and known.removed_utc_ms is not None:

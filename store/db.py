@@ -295,6 +295,11 @@ class Store:
         with self._reading() as connection:
             return document_reads.engines(connection)
 
+    def engine(self, engine_id: str) -> EngineRecord | None:
+        """One engine; None for an unknown one."""
+        with self._reading() as connection:
+            return document_reads.engine(connection, engine_id)
+
     def audit(self, *, before_id: int | None = None, limit: int = 100) -> list[AuditEntry]:
         """Audit entries, newest first."""
         _positive(limit)

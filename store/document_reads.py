@@ -66,6 +66,16 @@ def engines(connection: Connection) -> list[EngineRecord]:
     return [read_document(EngineRecord, "engines", None, key, body) for key, body in rows]
 
 
+def engine(connection: Connection, engine_id: str) -> EngineRecord | None:
+    """One of them."""
+    body = connection.execute(
+        select(EngineRow.body).where(EngineRow.engine_id == engine_id)
+    ).scalar()
+    if body is None:
+        return None
+    return read_document(EngineRecord, "engines", None, engine_id, body)
+
+
 def decisions(
     connection: Connection, engine_id: str | None, before_id: int | None, limit: int
 ) -> list[Decision]:

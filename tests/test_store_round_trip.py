@@ -38,7 +38,7 @@ _LAST: dict[type[BaseModel], Callable[[Store, Any], Any]] = {
     EngineSwitch: lambda store, r: store.switches(r.engine_id)[0],
     Override: lambda store, r: store.overrides(r.engine_id)[0],
     PolicyConfig: lambda store, r: store.policy(r.engine_id),
-    EngineRecord: lambda store, r: next(e for e in store.engines() if e.engine_id == r.engine_id),
+    EngineRecord: lambda store, r: store.engine(r.engine_id),
     AuditEntry: lambda store, _: store.audit(limit=1)[0],
     RawScrape: lambda store, r: store.scrapes(r.engine_id, r.seq, r.seq)[0],
     ControlInput: lambda store, r: store.inputs(r.engine_id, r.after_seq, r.after_seq)[-1],
