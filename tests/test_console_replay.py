@@ -22,6 +22,8 @@ from controlplane.messages import OverrideRequest
 from controlplane.whatif_policy import read_policy
 from engine_patch.contract import Mode
 from store.policies import HysteresisPolicy
+from store.records import Marker
+from store.session_writer import SessionWriter
 from tests.console_replay_pictures import (
     ASKED,
     BY_NAME,
@@ -32,10 +34,13 @@ from tests.console_replay_pictures import (
     ask,
     opened,
     press,
+    replaying,
     taken,
     until,
 )
+from tests.controlplane_script import ENGINE, config, two_tiers
 from tests.frames import FRAMES, frame
+from tests.session_parts import Recorded
 
 
 @pytest.fixture(scope="module")
@@ -299,3 +304,39 @@ async def test_what_is_no_recording_is_refused_with_its_reason(tmp_path: Path) -
     other.write_text("nothing")
     with pytest.raises(ReplayError, match=r"other\.specdeck"):
         await ReplayProcess.start(other)
+
+
+async def test_what_a_recording_says_reaches_the_terminal_as_text_alone(tmp_path: Path) -> None:
+    hostile = "\x1b]0;owned\x07\x1b[2J[bold]\u202e"
+    told = Recorded(config=config(two_tiers()))
+    for load in [2] * 20 + [40] * 20:
+        told.see(load)
+    meta = {"engine_id": ENGINE, "name": f"night{hostile}"}
+    with SessionWriter.create(tmp_path / "night.specdeck", meta) as writer:
+        for given in told.inputs:
+            writer.add_input(given)
+        for tick in told.ticks:
+            writer.add_tick(tick)
+        writer.add_record(told.config.policy)
+        at = told.ticks[0].observation
+        words = {"kind": hostile[:40], "author": hostile, "text": hostile}
+        writer.add_record(Marker(engine_id=ENGINE, at_utc_ms=at.at_utc_ms, seq=at.seq, **words))
+    async with (
+        replaying(tmp_path / "night.specdeck") as address,
+        opened(address, Picture("any", size=(100, 30))) as (app, screen, pilot),
+    ):
+        seen = [frame(app)]
+        for key in ("g", "w"):
+            await press(pilot, screen, key)
+            seen.append(frame(app))
+            await press(pilot, screen, "escape")
+        await ask(pilot, screen, "boundaries.0.up_at=100")
+        seen.append(frame(app))
+        await press(pilot, screen, "E")
+        seen.append(frame(app))
+    assert "marker" in seen[0]
+    for text in seen:
+        assert "night" in text
+        # A choice keeps its words together with no-break spaces.
+        odd = {char for char in text if not char.isprintable()} - {"\n", "\xa0"}
+        assert not odd
