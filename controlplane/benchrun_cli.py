@@ -62,7 +62,10 @@ def run(argv: list[str], app: typer.Typer) -> int:
 def read_prompts(text: str) -> str:
     """The prompts with an absolute path: the control plane has another working directory."""
     kind, colon, path = text.partition(":")
-    if kind in ("sharegpt", "lengths") and path:
+    if kind == "lengths" and path.partition(":")[0].isdecimal() and ":" in path:
+        vocabulary, _, path = path.partition(":")
+        kind = f"{kind}:{vocabulary}"
+    if kind.partition(":")[0] in ("sharegpt", "lengths") and path:
         return f"{kind}:{Path(path).expanduser().resolve()}"
     return kind + colon + path
 
@@ -106,7 +109,9 @@ def bench(
     arrivals: Annotated[str, typer.Option(help="closed, or poisson:RATE[,RATE].")] = "closed",
     prompts: Annotated[
         str,
-        typer.Option(help="builtin, ids, ids:VOCABULARY, sharegpt:FILE or lengths:FILE."),
+        typer.Option(
+            help="builtin, ids, ids:VOCABULARY, sharegpt:FILE or lengths:[VOCABULARY:]FILE."
+        ),
     ] = "builtin",
     allow_traffic: Annotated[
         bool, typer.Option("--allow-traffic", help="Measure although others use the engine.")

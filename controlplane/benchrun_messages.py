@@ -26,8 +26,9 @@ class BenchRequest(Frozen):
         budget_s: seconds it may take in all.
         window_s: length of each steady window; None lets the budget choose.
         input_len, output_len: tokens per request, where the prompts do not say.
-        prompts: ``builtin``, ``ids``, ``ids:VOCABULARY``, ``sharegpt:FILE``, ``lengths:FILE``; a
-            file is read on the control plane's machine.
+        prompts: ``builtin``, ``ids``, ``ids:VOCABULARY``, ``sharegpt:FILE``,
+            ``lengths:FILE``, ``lengths:VOCABULARY:FILE``; files are read on the control plane's
+            machine.
         allow_traffic: measure although, or while, others use the engine.
         author, reason: who asks, and why; both are recorded.
     """

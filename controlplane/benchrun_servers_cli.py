@@ -48,7 +48,10 @@ def run_servers(
     output_len: Annotated[int, typer.Option("--out", min=2, help="Output tokens.")] = 256,
     arrivals: Annotated[str, typer.Option(help="closed, or poisson:RATE[,RATE].")] = "closed",
     prompts: Annotated[
-        str, typer.Option(help="builtin, ids, ids:VOCABULARY, sharegpt:FILE or lengths:FILE.")
+        str,
+        typer.Option(
+            help="builtin, ids, ids:VOCABULARY, sharegpt:FILE or lengths:[VOCABULARY:]FILE."
+        ),
     ] = "builtin",
     allow_traffic: Annotated[
         bool, typer.Option("--allow-traffic", help="Measure although others use a server.")

@@ -16,7 +16,7 @@ CHARACTERS_PER_TOKEN = 4
 FIRST_ID, LAST_ID = 1000, 30_000
 """Ids every common vocabulary holds, special ones left out."""
 MOST_FILE_BYTES = 512 * 2**20
-KINDS = "builtin, ids, ids:VOCABULARY, sharegpt:FILE, lengths:FILE"
+KINDS = "builtin, ids, ids:VOCABULARY, sharegpt:FILE, lengths:[VOCABULARY:]FILE"
 
 MIX = (
     "Explain to a new colleague why the nightly backup takes longer each week, and what to check.",
@@ -99,10 +99,14 @@ def make(kind: str, input_len: int, output_len: int, seed: int) -> Prompts:
         mean = fmean(output for _, output in texts)
         return Prompts(words, True, mean, _texts(generator, texts))
     if name == "lengths" and rest:
-        known = recorded_lengths(Path(rest))
-        words = f"random token ids, {len(known)} recorded lengths of {Path(rest).name}"
+        first, colon, path = rest.partition(":")
+        bounded = bool(colon) and first.isdecimal()
+        top = _vocabulary(first) if bounded else LAST_ID
+        file = Path(path if bounded else rest)
+        known = recorded_lengths(file)
+        words = f"random token ids, {len(known)} recorded lengths of {file.name}"
         mean = fmean(output for _, output in known)
-        return Prompts(words, False, mean, _ids(generator, itertools.cycle(known), LAST_ID))
+        return Prompts(words, False, mean, _ids(generator, itertools.cycle(known), top))
     raise PromptsError(f"prompts {kind!r}: choose one of {KINDS}")
 
 
@@ -139,21 +143,23 @@ def _texts(generator: random.Random, texts: list[tuple[str, int]]) -> Iterator[P
 
 def _read(path: Path) -> Any:
     try:
+        if path.exists() and not path.is_file():
+            raise PromptsError(f"{path}: not a file")
         if path.stat().st_size > MOST_FILE_BYTES:
             raise PromptsError(
                 f"{path}: larger than {MOST_FILE_BYTES >> 20} MiB; take a part of it"
             )
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise PromptsError(f"cannot read {path}: {reason}") from error
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PromptsError(f"{path}: neither JSON nor JSON lines: {error}") from error
 
 
@@ -170,7 +176,8 @@ def sharegpt(path: Path, output_len: int) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     for row in rows if isinstance(rows, list) else []:
         turns = row.get("conversations") if isinstance(row, dict) else None
-        values = [turn.get("value") for turn in turns or () if isinstance(turn, dict)]
+        listed = turns if isinstance(turns, list) else ()
+        values = [turn.get("value") for turn in listed if isinstance(turn, dict)]
         match values[:2]:
             case [str(asked), str(answer)] if asked and answer:
                 tokens = len(answer) // CHARACTERS_PER_TOKEN

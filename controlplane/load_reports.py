@@ -21,7 +21,8 @@ class FlowSettings(Frozen):
 
     Args:
         url: the server; ``api_key`` is its key for requests, never shown.
-        prompts: ``builtin``, ``ids``, ``ids:VOCABULARY``, ``sharegpt:FILE`` or ``lengths:FILE``.
+        prompts: ``builtin``, ``ids``, ``ids:VOCABULARY``, ``sharegpt:FILE``, ``lengths:FILE`` or
+            ``lengths:VOCABULARY:FILE``.
         input_len, output_len: tokens per request where the prompts do not say.
         seed: the same seed sends the same prompts and arrivals.
         request_timeout_s: seconds after which a request counts as failed.

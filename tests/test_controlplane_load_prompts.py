@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.load_prompts import PromptsError, make, recorded_lengths, sharegpt
 
@@ -57,6 +60,11 @@ def test_recorded_lengths_are_sent_in_their_order(tmp_path: Path) -> None:
     assert recorded_lengths(path) == [(3, 7), (5, 9)]
     sent = bodies(f"lengths:{path}", 3)
     assert [len(body["input_ids"]) for body in sent] == [3, 5, 3]  # type: ignore[arg-type]
+    prompts = make(f"lengths:9:{path}", 1, 1, 1)
+    assert prompts.mean_output == 8
+    for _ in range(20):
+        ids = json.loads(prompts.next().body(1))["input_ids"]
+        assert all(2 <= one < 9 for one in ids)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +76,9 @@ def test_recorded_lengths_are_sent_in_their_order(tmp_path: Path) -> None:
         ("sharegpt:FILE", "no conversation with two turns"),
         ("lengths:FILE", "entry 1 is not a pair"),
         ("lengths:TEXT", "neither JSON nor JSON lines"),
+        ("lengths:1:TEXT", "is a number of token ids"),
+        ("sharegpt:/dev/zero", "/dev/zero: not a file"),
+        ("sharegpt:DEEP", "neither JSON nor JSON lines"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_with_what_can(
@@ -75,7 +86,30 @@ def test_what_cannot_be_sent_is_refused_with_what_can(
 ) -> None:
     (tmp_path / "FILE").write_text('[{"conversations": []}]')
     (tmp_path / "TEXT").write_text("not json")
-    for name in ("FILE", "TEXT"):
+    (tmp_path / "DEEP").write_text("[" * 100_000)
+    for name in ("FILE", "TEXT", "DEEP"):
         kind = kind.replace(name, str(tmp_path / name))
     with pytest.raises(PromptsError, match=words):
         make(kind, 8, 8, 1)
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["conversations", "value", "input", "output"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(_json, st.sampled_from(["sharegpt", "lengths"]))
+def test_any_file_of_json_is_sent_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: object, kind: str
+) -> None:
+    path = tmp_path_factory.mktemp("prompts") / "file.json"
+    path.write_text(json.dumps(content), encoding="utf-8-sig")
+    with contextlib.suppress(PromptsError):
+        prompts = make(f"{kind}:{path}", 8, 8, 1)
+        assert prompts.mean_output >= 1
+        assert json.loads(prompts.next().body(4))
