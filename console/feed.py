@@ -137,10 +137,11 @@ class Feed:
                     limit.reschedule(loop.time() + self._silent_s)
                     self._wait_s = RETRY_FIRST_S
                     self._last_id = tick.id or self._last_id
+                    # It comes again with its id once it is stored, or came with it already.
+                    if was_shown(tick, self._unstored if tick.id else self._last):
+                        continue
                     if not tick.id:
                         self._unstored = tick
-                    elif was_shown(tick, self._unstored):
-                        continue  # it comes again with its id, now that it is stored
                     self._last = tick
                     self._post(TickArrived(tick))
             raise UnreachableError(f"{self._client.url} ended the event stream")
@@ -151,15 +152,15 @@ class Feed:
             ) from None
 
 
-def was_shown(tick: Tick, unstored: Tick | None) -> bool:
-    """Whether it came before it was stored, with or before ``unstored``.
+def was_shown(tick: Tick, newest: Tick | None) -> bool:
+    """Whether it was shown with or before ``newest``.
 
     A control plane that starts anew may give numbers out again that were never stored: those are
     later observations.
     """
-    if unstored is None:
+    if newest is None:
         return False
-    one, other = tick.observation, unstored.observation
+    one, other = tick.observation, newest.observation
     return one.seq <= other.seq and one.at_utc_ms <= other.at_utc_ms
 
 

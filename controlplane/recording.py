@@ -91,7 +91,8 @@ class Recorder:
         future = asyncio.wrap_future(written)
         late = _Late()
         future.add_done_callback(lambda done: self._settled(done, late))
-        await asyncio.wait({future}, timeout=0 if known else WAIT_S)
+        if not known:
+            await self._wait_for(future)
         if not future.done():
             late.late = True
             self._late += 1
@@ -114,6 +115,13 @@ class Recorder:
         self.trouble = ""
         self._pay()
         return stored_tick
+
+    async def _wait_for(self, future: asyncio.Future[list[Record]]) -> None:
+        """A moment, in two halves: a process that was stopped meanwhile only misses one of them."""
+        for _ in range(2):
+            await asyncio.wait({future}, timeout=WAIT_S / 2)
+            if future.done():
+                return
 
     def keep(self, records: Sequence[Record]) -> Future[list[Record]]:
         """Store records that must not be lost, now or later; nobody needs to wait for it."""

@@ -236,6 +236,22 @@ def test_an_engine_without_checkpoints_is_down_sampled_by_time_alone(place: Plac
         assert _marks(store) == [(1, 40)]
 
 
+def test_a_run_that_was_cut_short_by_the_end_is_finished_by_the_next(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "STEP_ROWS", 1)
+    wanted = Retention(downsample=START * 2, every_ms=5000)
+    store = Store.open(place.location)
+    store.write(_day("e1", 200)).result(timeout=60)
+    cut = store.prune(wanted)
+    store.close()
+    assert cut.result(timeout=0).downsampled < 180
+    with Store.open(place.location) as store:
+        store.prune(wanted).result(timeout=60)
+        assert _seqs(store) == [1, *range(10, 201, 10)]
+        assert _marks(store) == [(1, 200)]
+
+
 # -- properties -------------------------------------------------------------------------------
 
 _STEP = st.sampled_from((0, 1, 250, 500, 500, 500, 4000, 20_000))
