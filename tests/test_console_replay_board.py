@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from console.board import Board, seeded, with_status
@@ -248,6 +248,7 @@ def test_a_typed_time_is_read_in_the_zone_of_the_screen_and_lies_in_the_recordin
         goto("25:00", here, UTC)
 
 
+@settings(deadline=None)
 @given(
     st.one_of(st.text(max_size=30), st.from_regex(r"[+\-#]?\d{0,20}[%smhd:]*\d*", fullmatch=True))
 )
@@ -266,6 +267,7 @@ def test_any_text_is_an_order_or_told_what_to_write(text: str) -> None:
         assert order.tape_s is None or 0 <= order.tape_s <= 120
 
 
+@settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 120), st.integers(0, 3), st.booleans(), st.booleans())
 def test_what_is_shown_never_needs_more_rows_than_there_are(
     columns: int, rows: int, notices: int, asked: bool, pane_shown: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.replay_player import Mark, Player, Tape
@@ -51,6 +51,7 @@ def _what_if(turns: tuple[Turn, ...], switches: int) -> WhatIf:
     )
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 400), st.data())
 def test_a_cell_leads_back_to_itself_and_the_ends_are_the_ends(
     ticks: int, cells: int, data: st.DataObject
