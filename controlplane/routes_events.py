@@ -18,8 +18,9 @@ from controlplane.routes_engines import TheService
 from controlplane.security import reader
 from controlplane.service import Service
 
-PAGE = 200
-"""Ticks read from the store at a time while a reader catches up."""
+FIRST_PAGE, PAGE = 25, 200
+"""Ticks read from the store at a time while a reader catches up: few at first, because most have
+missed few, and one that hangs up again at once has cost little."""
 PING_S = 15.0
 """Seconds of silence after which a comment shows that the stream lives."""
 RETRY_MS = 1000
@@ -92,12 +93,13 @@ async def stream(
     # A first byte at once: without it a client cannot tell a quiet stream from a dead one.
     yield format_sse_event(comment="specdeck", retry=RETRY_MS)
     if last is not None:
+        limit = FIRST_PAGE
         while not joined.dropped:
             # In one piece: each write to a reader that has just hung up is a line in the log.
-            seen, page = await asyncio.to_thread(read_page, service, engine, last)
+            seen, page = await asyncio.to_thread(read_page, service, engine, last, limit)
             if not page:
                 break
-            last = seen
+            last, limit = seen, min(2 * limit, PAGE)
             yield page
     async for batch in joined.batches(PING_S):
         if not batch:
@@ -106,11 +108,11 @@ async def stream(
             yield b"".join(new)
 
 
-def read_page(service: Service, engine: str | None, last: int) -> tuple[int, bytes]:
+def read_page(service: Service, engine: str | None, last: int, limit: int) -> tuple[int, bytes]:
     """The stored ticks that follow row ``last`` as events, oldest first, and their last row."""
     if engine is None:
-        ticks = service.store.ticks_after(last, PAGE)
+        ticks = service.store.ticks_after(last, limit)
     else:
-        ticks = service.store.ticks(engine, after_id=last, limit=PAGE)
+        ticks = service.store.ticks(engine, after_id=last, limit=limit)
     frames = [Event(tick.id, tick.engine_id, tick.model_dump_json()).frame for tick in ticks]
     return (ticks[-1].id if ticks else last), b"".join(frames)
