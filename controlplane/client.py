@@ -100,9 +100,11 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
         """Who answers, and what this token may do."""
         return self._read(About, await self._request("GET", "/v1"))
 
-    async def engines(self) -> list[EngineStatus]:
-        """Every engine with its newest tick."""
-        return self._read_list(EngineStatus, await self._request("GET", "/v1/engines"))
+    async def engines(self, *, retired: bool = False) -> list[EngineStatus]:
+        """Every engine with its newest tick; or those that are looked after no more."""
+        query = {"retired": "true"} if retired else None
+        answer = await self._request("GET", "/v1/engines", query=query)
+        return self._read_list(EngineStatus, answer)
 
     async def engine(self, engine_id: str) -> EngineStatus:
         """One engine with its newest tick."""

@@ -55,12 +55,15 @@ def run(argv: list[str]) -> int:
 @app.command("list")
 def list_engines(
     group: Annotated[str | None, typer.Option(help="Only engines of this group.")] = None,
+    retired: Annotated[
+        bool, typer.Option("--retired", help="Those that are looked after no more.")
+    ] = False,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Print the engines with group, address and stance."""
-    found = ask_control_plane(url, token_file, lambda client: client.engines())
+    found = ask_control_plane(url, token_file, lambda client: client.engines(retired=retired))
     found = [one for one in found if group in (None, one.engine.group)]
     if as_json:
         show(json.dumps([one.model_dump(mode="json") for one in found]))

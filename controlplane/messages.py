@@ -44,7 +44,11 @@ class About(Wire):
 
 
 class EngineStatus(Wire):
-    """One engine with its newest tick; ``tick`` is None until the first poll ended."""
+    """One engine with its newest tick; ``tick`` is None until the first poll ended.
+
+    Args:
+        poll_s: seconds between two polls; 0 of an engine that is looked after no more.
+    """
 
     engine: EngineRecord
     policy: PolicyConfig | None = None

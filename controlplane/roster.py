@@ -20,7 +20,7 @@ from controlplane.added import (
 )
 from controlplane.engine import EngineClient
 from controlplane.errors import ProblemError
-from controlplane.messages import AddEngineRequest, RemoveEngineRequest
+from controlplane.messages import AddEngineRequest, EngineStatus, RemoveEngineRequest
 from controlplane.runner import Runner
 from controlplane.security import EngineKeys
 from controlplane.settings import EngineSettings, Settings
@@ -109,6 +109,30 @@ class Roster:
                 404, "unknown_engine", f"there is no engine {engine_id!r}; engines are: {known}"
             )
         return found
+
+    def check_known(self, engine_id: str) -> None:
+        """Refuse an engine that was never looked after.  Blocks on the database.
+
+        Raises:
+            ProblemError: 404.
+        """
+        if engine_id not in self.runners and self._around.store.engine(engine_id) is None:
+            self.runner(engine_id)
+
+    def retired(self) -> list[EngineStatus]:
+        """Engines that are looked after no more, as they were last.  Blocks on the database."""
+        store, now = self._around.store, self._around.clock.utc_ms()
+        return [
+            EngineStatus(
+                engine=record,
+                policy=store.policy(record.engine_id),
+                tick=store.last_tick(record.engine_id),
+                poll_s=0.0,
+                now_utc_ms=now,
+            )
+            for record in store.engines()
+            if record.engine_id not in self.runners
+        ]
 
     def group(self, name: str) -> list[Runner]:
         """The engines of a group.

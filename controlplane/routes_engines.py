@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -35,8 +36,15 @@ EngineId = Annotated[str, Path(min_length=1, max_length=64, description="The eng
 
 
 @router.get("/engines", tags=["engines"])
-async def list_engines(service: TheService) -> list[EngineStatus]:
+async def list_engines(
+    service: TheService,
+    retired: Annotated[
+        bool, Query(description="Those that are looked after no more, as they were last.")
+    ] = False,
+) -> list[EngineStatus]:
     """Every engine with its policy and newest tick."""
+    if retired:
+        return await asyncio.to_thread(service.roster.retired)
     return service.statuses()
 
 
@@ -56,7 +64,7 @@ def list_ticks(
     before_id: BeforeId = None,
 ) -> list[Tick]:
     """Ticks, oldest first: the newest ones, or those that follow row `after_id`."""
-    service.runner(engine_id)
+    service.roster.check_known(engine_id)
     page = service.store.ticks(engine_id, after_id=after_id, before_id=before_id, limit=limit)
     if after_id is None:
         return pages.by_id(page, limit)
@@ -74,7 +82,7 @@ def list_decisions(
     before_id: BeforeId = None,
 ) -> list[Decision]:
     """Decisions with their clauses and what became of them, newest first."""
-    service.runner(engine_id)
+    service.roster.check_known(engine_id)
     page = service.store.decisions(engine_id, before_id=before_id, limit=limit)
     return pages.by_id(page, limit)
 
@@ -88,7 +96,7 @@ def list_switches(
     before_id: BeforeId = None,
 ) -> list[EngineSwitch]:
     """Changes of tier from the engine's own journal, newest first."""
-    service.runner(engine_id)
+    service.roster.check_known(engine_id)
     page = service.store.switches(engine_id, before_id=before_id, limit=limit)
     return pages.by_id(page, limit)
 

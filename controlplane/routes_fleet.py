@@ -67,7 +67,7 @@ def show_moment(
 
     Their row ids are 0: a moment is named by its observation.
     """
-    service.runner(engine_id)
+    service.roster.check_known(engine_id)
     first = max(seq - limit + 1, 0)
     return [
         tick_of(text, row_id=0, seq=number, at_utc_ms=at_utc_ms, is_gap=is_gap)

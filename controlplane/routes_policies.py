@@ -54,7 +54,7 @@ def list_policies(
     before_version: Annotated[int | None, Query(ge=1, le=ROW_ID_MAX)] = None,
 ) -> list[PolicyConfig]:
     """Every policy version with its author, newest first; older than `before_version` to page."""
-    service.runner(engine_id)
+    service.roster.check_known(engine_id)
     found = service.store.policies(engine_id)
     if before_version is not None:
         found = [one for one in found if one.version < before_version]

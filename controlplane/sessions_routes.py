@@ -149,7 +149,7 @@ def list_markers(
     before_id: BeforeId = None,
 ) -> list[Marker]:
     """Notes on an engine's time line, in order; the newest ones if there are more."""
-    service.runner(engine_id)
+    service.roster.check_known(engine_id)
     page = service.store.markers(engine_id, before_id=before_id, limit=limit)
     return pages.by_id(page, limit)
 

@@ -53,6 +53,9 @@ async def until(condition: Callable[[], bool]) -> None:
     await within(condition, 30.0)
 
 
+LISTS = ("ticks", "decisions", "switches", "policies", "markers")
+
+
 class Router:
     """A router over HTTP: ``answers`` by path, 404 for the rest."""
 
@@ -143,12 +146,34 @@ async def test_engines_follow_the_file_and_history_stays(
         await until(lambda: named(running) == {ENGINE})
         await until(lambda: kinds(running, "e2") == ["retired"])
         assert len(running.service.store.ticks("e2")) >= ticks
+        await what_is_left(running, ticks)
         path.write_text(listed({"id": "e2", "url": second.url, "poll_s": 0.1}))
         await until(lambda: polled(running, "e2"))
         assert kinds(running, "e2") == ["retired", "returned"]
         actions = [one.action for one in running.service.store.audit(limit=50)]
         wanted = ["engine.add", "engine.retire", "engine.change", "engine.add"]
         assert [one for one in actions if one.startswith("engine.")] == wanted
+
+
+async def what_is_left(running: Running, ticks: int) -> None:
+    """A retired engine is listed apart, and its history can be read on."""
+    async with httpx.AsyncClient(base_url=running.url, trust_env=False) as http:
+        assert (await http.get("/v1/engines/e2")).status_code == 404
+        assert [one["engine"]["engine_id"] for one in (await http.get("/v1/engines")).json()] == [
+            ENGINE
+        ]
+        (left,) = (await http.get("/v1/engines?retired=true")).json()
+        assert left["engine"]["engine_id"] == "e2"
+        assert left["engine"]["removed_utc_ms"] is not None
+        assert left["tick"] is not None
+        read = {name: await http.get(f"/v1/engines/e2/{name}") for name in LISTS}
+        assert {one.status_code for one in read.values()} == {200}
+        assert len(read["ticks"].json()) >= min(ticks, 500)
+        assert [one["kind"] for one in read["markers"].json()] == ["retired"]
+        assert read["policies"].json()
+        for name in LISTS:
+            assert (await http.get(f"/v1/engines/never/{name}")).status_code == 404
+    assert await in_thread(run_fleet, ["list", "--retired", "--url", running.url]) == 0
 
 
 async def test_a_bad_file_keeps_the_last_good_list_over_a_restart_and_alarms(
