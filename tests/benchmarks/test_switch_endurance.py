@@ -24,6 +24,7 @@ import pytest
 
 from tests.engine import tier_rig
 from tests.engine.cpu_engine import make_models
+from tests.engine.plugin_client import NO_JOURNAL
 from tests.engine.tier_rig import tier_server
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600)]
@@ -76,27 +77,31 @@ def test_switches_leave_nothing_behind(tmp_path: Path) -> None:
             print(json.dumps(rows[-1]), flush=True)
 
         with client.load(list(right), clients=CLIENTS, new_tokens=30) as answers:
-            first = client.replica().switches
+            first, order = client.replica().switches, client.state(NO_JOURNAL).generation
+            done = 0
             for turn in range(10**9):
-                done = client.replica().switches - first
                 if done >= max(50, len(rows) * EVERY):
                     note(done)
                 if done >= SWITCHES:
                     break
                 tier = tiers[turn % len(tiers)]
+                body = {"mode": "on", "tier": tier}
+                if tier == "off":
+                    flavour = tier_rig.FLAVOURS[turn // len(tiers) % 3]
+                    body = {"mode": "off", "off_flavour": flavour}
+                order += 1
                 begin = time.perf_counter()
-                answer = (
-                    client.put("off", off_flavour=tier_rig.FLAVOURS[turn // len(tiers) % 3])
-                    if tier == "off"
-                    else client.put("on", tier=tier)
-                )
+                answer = client.put(**body, epoch=0, generation=order)
                 if answer.status_code != 200:
                     refused[answer.status_code] += 1
                     continue
-                client.wait_runs(tier, 60)
+                replica = client.replica()
+                while replica.ranks[0].tier != tier:
+                    assert time.perf_counter() - begin < 60
+                    replica = client.replica()
                 taken.append((time.perf_counter() - begin) * 1000)
-                step = client.replica().ranks[0].confirm_steps
-                if step is not None:
+                done = replica.switches - first
+                if (step := replica.ranks[0].confirm_steps) is not None:
                     steps[step] += 1
         client.wait(lambda: client.replica().running == client.replica().queued == 0, "idle")
         client.wait(lambda: client.http.post("/flush_cache").status_code == 200, "an empty cache")
