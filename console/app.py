@@ -101,6 +101,7 @@ class Console(Acting):
         self._fleet_rung: set[str] = set()
         self._fleet_seen = False
         self._reading: int | None = None
+        self._laid: tuple[str, Screen[object] | None] = ("", None)
         for entry in (one for one in PLACES if not one.pushed):
             self.add_mode(entry.id, partial(_place, entry))
         self.set_keymap(dict(options.keymap))
@@ -199,10 +200,17 @@ class Console(Acting):
     async def action_place(self, place: str) -> None:
         """Open a screen of the frame."""
         entry = BY_ID.get(place)
+        laid, over = self._laid
+        if over is not None and over is self.screen:
+            if laid == place:
+                return
+            self.pop_screen()
+            self.redraw()
         if entry is not None and entry.pushed:
             if not BY_ID[self.current_mode].engine:
                 await self.action_place(FIRST)
             made = _named(entry)(self.client, self.scene, self.options.author)
+            self._laid = place, made
             self.push_screen(made)
         elif entry is not None and place != self.current_mode:
             await self.switch_mode(place)

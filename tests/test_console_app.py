@@ -6,12 +6,15 @@ import pytest
 
 from console.messages import LinkChanged, TickArrived
 from console.scene import Link, LinkState
+from console.screens.bench import Bench
 from console.screens.details import Details
 from console.screens.live import Live
+from console.screens.sessions import Sessions
 from console.screens.set_override import SetOverride
 from console.theme import THEMES
 from console.widgets.decision_log import DecisionLog
 from console.widgets.scene_view import SceneView
+from tests.console_fleet_story import looked
 from tests.console_pictures import BY_NAME, Picture, ToldConsole, opened
 from tests.console_story import DEEP, NARROW, alarm, decision, override, sample, tick
 from tests.frames import frame
@@ -164,3 +167,24 @@ async def test_growing_and_shrinking_the_terminal_shows_and_hides_parts() -> Non
         await pilot.pause()
         assert "─ decisions ─" in frame(app)
         assert "─ KV slots ─" not in frame(app)
+
+
+async def test_the_digits_lead_away_from_screens_that_are_laid_over_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for screen in (Bench, Sessions):
+        monkeypatch.setattr(screen, "start_feed", lambda _: None)
+    async with opened(Picture("any", looked=looked)) as (app, pilot):
+        for key, kind in (("7", Bench), ("7", Bench), ("8", Sessions), ("7", Bench)):
+            await pilot.press(key)
+            await pilot.pause()
+            assert isinstance(app.screen, kind)
+            assert len(app.screen_stack) == 2
+        await pilot.press("4")
+        await pilot.pause()
+        assert len(app.screen_stack) == 1
+        assert "[4 Tiers]" in frame(app)
+        await pilot.press("7", "escape", "2")
+        await pilot.pause()
+        assert "[2 Live]" in frame(app)
+        assert len(app.screen_stack) == 1

@@ -17,6 +17,7 @@ from console.bench_messages import BenchesListed, BenchJudged, BenchMoved, Bench
 from console.formatting import clean
 from console.scene import LinkState, Scene
 from console.screens.bench_dialogs import ApplyBench, CancelBench, StartBench
+from console.screens.place_keys import PLACE_KEYS
 from console.widgets.bench_view import BenchView
 from console.widgets.header import Header
 from console.widgets.key_bar import KeyBar
@@ -36,6 +37,7 @@ class Bench(Screen[None]):
     Bench #bench { height: 1fr; width: 100%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        *PLACE_KEYS,
         Binding("s", "start", "Start", id="bench_start", tooltip="Measure this engine"),
         Binding("c", "cancel", "Cancel", id="bench_cancel", tooltip="End the running one"),
         Binding("a", "apply", "Apply", id="bench_apply", tooltip="Use its thresholds"),

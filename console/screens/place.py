@@ -14,8 +14,8 @@ from textual.widget import Widget
 from console.header import notices
 from console.layout import TABS_FROM
 from console.messages import PlaceReady
-from console.places import PLACES
 from console.scene import Scene
+from console.screens.place_keys import PLACE_KEYS
 from console.spans import Line
 from console.widgets.essentials import Essentials
 from console.widgets.header import Header
@@ -33,17 +33,7 @@ class Place(Screen[None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(
-            Binding(
-                entry.key,
-                f"app.place('{entry.id}')",
-                entry.name,
-                id=f"place.{entry.id}",
-                show=False,
-                tooltip=f"{entry.name} screen: {entry.words}",
-            )
-            for entry in PLACES
-        ),
+        *PLACE_KEYS,
         Binding("y", "app.copy", "Copy", show=False, id="copy", tooltip="Copy what is selected"),
         Binding("E", "app.export", "Export", show=False, id="export", tooltip="CSV or JSON lines"),
         Binding(

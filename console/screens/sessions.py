@@ -17,6 +17,7 @@ from textual.screen import Screen
 
 from console.replay_process import ReplayError, ReplayProcess
 from console.scene import Scene
+from console.screens.place_keys import PLACE_KEYS
 from console.screens.replay import Replay
 from console.session_rows import SessionsBoard
 from console.widgets.header import Header
@@ -82,6 +83,7 @@ class Sessions(Screen[None]):
     """
     AUTO_FOCUS = "SessionList"
     BINDINGS: ClassVar[list[BindingType]] = [
+        *PLACE_KEYS,
         Binding("escape", "leave", "Back", id="sessions.back", tooltip="Back to the live screen"),
     ]
 
