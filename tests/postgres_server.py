@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from sqlalchemy.engine import make_url
 
 from store.db import Store
 
@@ -119,7 +120,7 @@ class PostgresServer:
     def url(self, name: str, user: str = "op") -> str:
         """The URL of a database."""
         if self._folder is None:
-            return self._admin.rpartition("/")[0] + f"/{name}"
+            return make_url(self._admin).set(database=name).render_as_string(hide_password=False)
         return f"postgresql+psycopg://{user}:{PASSWORD}@/{name}?host={self._folder}"
 
     def program(self, name: str) -> Path | None:

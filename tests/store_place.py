@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
 from store import postgres, sqlite
 
@@ -35,6 +36,11 @@ class Place:
             url = self.location.replace("+psycopg", "", 1)
             with psycopg.connect(url, autocommit=True) as session:
                 yield session
+
+    def setting(self, name: str, value: str) -> str:
+        """The URL with one of the server's settings in it."""
+        url = make_url(self.location).update_query_dict({"options": f"-c{name}={value}"})
+        return url.render_as_string(hide_password=False)
 
     def run(self, statement: str) -> list[Any]:
         """What another program does to the database."""

@@ -142,7 +142,7 @@ def test_two_schemas_of_one_database_are_two_stores(place: Place) -> None:
     place.run("CREATE SCHEMA other")
     with (
         Store.open(place.location) as one,
-        Store.open(f"{place.location}&options=-csearch_path%3Dother") as two,
+        Store.open(place.setting("search_path", "other")) as two,
     ):
         _put(one, a_tick(seq=1))
         assert two.last_seq("e1") == 0
@@ -180,7 +180,7 @@ def test_what_people_rely_on_waits_for_the_disk_and_ticks_do_not(
 
     monkeypatch.setattr(writer, "SYNC_EVERY_S", 1000.0)
     monkeypatch.setattr(PostgresDatabase, "begin", spied)
-    careless = f"{place.location}&options=-csynchronous_commit%3Doff"
+    careless = place.setting("synchronous_commit", "off")
     for location in (place.location, careless):
         levels.clear()
         with Store.open(location) as store:
@@ -448,7 +448,7 @@ def test_a_url_says_what_is_wrong_with_it_without_its_password() -> None:
 
 def test_the_name_of_a_store_has_no_password(url: str) -> None:
     with Store.open(url) as store:
-        assert store.name.startswith("postgresql://op@/specdeck_test_")
+        assert "/specdeck_test_" in store.name
         assert PASSWORD not in store.name
         assert "?" not in store.name
         with pytest.raises(StoreError, match="pg_dump"):
@@ -478,8 +478,8 @@ def test_a_role_that_may_not_make_tables_is_told_so(
     assert "owner of the database" in message
 
 
-def test_a_read_only_server_is_told_from_others(url: str) -> None:
-    read_only = f"{url}&options=-cdefault_transaction_read_only%3Don"
+def test_a_read_only_server_is_told_from_others(place: Place) -> None:
+    read_only = place.setting("default_transaction_read_only", "on")
     assert "is read-only" in _message(StoreUnwritable, read_only)
     with Store.open(read_only, read_only=True) as store:
         assert store.engines() == []
