@@ -44,7 +44,8 @@ def text(about: About, statuses: list[EngineStatus]) -> str:
 def _engine(status: EngineStatus) -> str:
     record, tick = status.engine, status.tick
     name = f" ({record.name})" if record.name else ""
-    lines = [f"{record.engine_id}{name}  {record.url}"]
+    named_by = f"  ({record.source})" if record.source else ""
+    lines = [f"{record.engine_id}{name}  {record.url}{named_by}"]
     if tick is not None:
         lines += _tick(status, tick)
     lines += [f"! {trouble}" for trouble in degraded(status)]

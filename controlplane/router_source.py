@@ -77,7 +77,8 @@ class RouterSource:
             try:
                 answer = await http.get(path, TIMEOUT_S)
             except EngineError as error:
-                raise SourceError(str(error)) from error
+                # The words are those about an engine.
+                raise SourceError(str(error).replace("the engine", "the router")) from error
             if answer.status not in (404, 405):
                 break
         assert answer is not None

@@ -97,8 +97,11 @@ def _open(settings: Settings) -> Store:
 
 def _advice(settings: Settings) -> list[str]:
     out = []
-    if not settings.engines:
-        out.append("no engine is configured: add an [[engines]] table or --engine URL")
+    if not (settings.engines or settings.engines_file or settings.routers):
+        out.append(
+            "no engine is configured: add an [[engines]] table, --engine URL, engines_file or a "
+            "[[routers]] table"
+        )
     out += [
         f"the file of token {token.name} can be read by every user of this machine: chmod 600 it"
         for token in settings.tokens
