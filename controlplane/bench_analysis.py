@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from controlplane.bench_arrivals import arrivals_verdict, at_rates, spoiled
 from controlplane.bench_cells import (
     Cell,
     Series,
@@ -28,7 +29,7 @@ from controlplane.bench_findings import (
 )
 from controlplane.bench_floor import ADVICE, DraftShare, break_even, draft_share, floor
 from controlplane.bench_noise import Interval, intervals, repeats, tolerance
-from controlplane.bench_records import PLAIN, BenchFile
+from controlplane.bench_records import PLAIN, POISSON, BenchFile
 from controlplane.bench_verdict import overall, verdict
 from engine_patch.tier import OFF
 
@@ -43,7 +44,8 @@ def analyse(file: BenchFile, source: str = "", own_tolerance: float | None = Non
         source: where it comes from, for people.
         own_tolerance: tolerance for points without an interval, instead of the documented noise.
     """
-    every = series_of(file.points)
+    every = series_of(run for run in file.points if run.arrivals != POISSON)
+    arrivals = at_rates(file.points)
     shares: dict[str, DraftShare] = {}
     found: list[SeriesFindings] = []
     # Speculating tiers first: ``off`` borrows their share of drafting.
@@ -63,15 +65,17 @@ def analyse(file: BenchFile, source: str = "", own_tolerance: float | None = Non
         setup_key=file.setup_key,
         simulated=file.simulated,
         complete=file.complete,
-        verdict=overall(found, best),
+        verdict=overall(found, best) if every or not arrivals else arrivals_verdict(arrivals),
         crossover=best,
         points=tuple(point for one in found for point in one.points),
         below_floor=tuple(below for one in found for below in one.below_floor),
         not_comparable=(
             *(gone for one in found for gone in one.not_comparable),
             *_bases_left_out(every, found),
+            *spoiled(file.points),
         ),
         series=tuple(found),
+        arrivals=arrivals,
         notes=(*file.notes, *file.client),
     )
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from controlplane.bench_records import PLAIN, BenchPoint
+from controlplane.bench_records import PLAIN, POISSON, BenchPoint
 from engine_patch.contract import OffKind
 from engine_patch.tier import OFF
 
+AT_A_RATE = "requests came at a rate: tokens per second are the demand, not the speed"
 QUEUED = 0.5
 """Mean waiting requests above which the running batch was not the asked concurrency."""
 
@@ -50,7 +51,7 @@ class Setup:
         parts = [part for part in (self.backend, self.gpu, self.engine_version) if part]
         if self.input_len is not None and self.output_len is not None:
             parts.append(f"{self.input_len}+{self.output_len} tokens")
-        if self.arrivals == "poisson":
+        if self.arrivals == POISSON:
             parts.append("Poisson arrivals")
         return ", ".join(parts)
 
@@ -157,6 +158,8 @@ def _series(
 def obstacles(run: BenchPoint) -> tuple[str, ...]:
     """Why a run does not stand for the server's speed at its concurrency; empty if it does."""
     found = list(run.not_comparable)
+    if run.arrivals == POISSON:
+        found.append(AT_A_RATE)
     if run.client_bound:
         found.append("the load generator was the bottleneck: its figure, not the server's")
     if run.queued is not None and run.queued > QUEUED:

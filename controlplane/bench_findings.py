@@ -125,6 +125,26 @@ class SeriesFindings(Frozen):
     verdict: str
 
 
+class AtRate(Frozen):
+    """One tier at one rate.
+
+    Args:
+        runs: how many windows the means are of; those that something spoiled are left out.
+        running: mean running batch.
+        tok_s: output tokens per second: the demand, unless the server fell behind.
+        ttft_s, tpot_s: means of the windows' medians, in seconds.
+    """
+
+    rate_s: float
+    tier: BenchTier
+    label: str = ""
+    runs: int = Field(ge=1)
+    running: float | None = None
+    tok_s: float
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+
+
 class Analysis(Frozen):
     """A whole file.
 
@@ -134,6 +154,7 @@ class Analysis(Frozen):
             bounds where the file holds several setups.
         series: every series that is not itself a base.
         points, below_floor, not_comparable: of all series together.
+        arrivals: the runs under Poisson arrivals, by rate; they are in no series.
     """
 
     schema_name: Literal["specdeck.bench-analysis/1"] = Field(
@@ -149,4 +170,5 @@ class Analysis(Frozen):
     below_floor: tuple[BelowFloor, ...] = ()
     not_comparable: tuple[NotComparable, ...] = ()
     series: tuple[SeriesFindings, ...] = ()
+    arrivals: tuple[AtRate, ...] = ()
     notes: tuple[str, ...] = ()

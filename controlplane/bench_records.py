@@ -15,6 +15,7 @@ from engine_patch.tier import OFF, Frozen, TierShape
 
 SCHEMA: Literal["specdeck.bench/1"] = "specdeck.bench/1"
 PLAIN = "plain"
+POISSON: Literal["poisson"] = "poisson"
 MOST_REQUESTS = 1_000_000
 MOST = 10**12
 """Bounds far above anything measured: what lies beyond is a mistake, and no sum overflows."""

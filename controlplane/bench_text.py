@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from controlplane.bench_arrivals import arrivals_table
 from controlplane.bench_findings import Analysis, Bounds, NotComparable, Point, SeriesFindings
 from engine_patch.tier import OFF, TierShape
 
@@ -19,6 +20,7 @@ def text(analysis: Analysis) -> str:
         parts += ["The benchmark was not finished; what is there is analysed.", ""]
     for series in analysis.series:
         parts += [_series(series), ""]
+    parts += [*arrivals_table(analysis.arrivals), *([""] if analysis.arrivals else [])]
     parts += [
         _gone(gone)
         for gone in analysis.not_comparable
