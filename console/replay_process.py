@@ -54,6 +54,11 @@ class ReplayProcess:
             async with asyncio.timeout(READY_S):
                 told = await process.stdout.readline()
             url = str(json.loads(told)["url"])
+        except asyncio.CancelledError:
+            # Nobody wants it any more.
+            process.kill()
+            await process.communicate()
+            raise
         except (TimeoutError, ValueError, KeyError, TypeError) as error:
             why = await _end(process)
             raise ReplayError(why or f"{file} cannot be replayed: no answer") from error

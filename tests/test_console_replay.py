@@ -8,6 +8,7 @@ from datetime import UTC
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.widgets import Button, Input
@@ -38,6 +39,7 @@ from tests.console_replay_pictures import (
     taken,
     until,
 )
+from tests.controlplane_rig import until as until_true
 from tests.controlplane_script import ENGINE, config, two_tiers
 from tests.frames import FRAMES, frame
 from tests.session_parts import Recorded
@@ -297,6 +299,21 @@ async def test_a_replay_that_is_gone_is_said(tmp_path: Path) -> None:
         await pilot.press("right")
         await until(pilot, lambda: bool(screen.replay.trouble))
         assert "the replay does not answer" in frame(app)
+
+
+async def test_a_start_that_is_given_up_leaves_no_process_behind() -> None:
+    before = set(psutil.Process().children())
+
+    def begun() -> set[psutil.Process]:
+        return set(psutil.Process().children()) - before
+
+    starting = asyncio.create_task(ReplayProcess.start(EXAMPLE))
+    await until_true(lambda: bool(begun()), 60)
+    left = begun()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not any(one.is_running() for one in left)
 
 
 async def test_what_is_no_recording_is_refused_with_its_reason(tmp_path: Path) -> None:
