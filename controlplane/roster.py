@@ -8,7 +8,7 @@ is found again after a start.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from controlplane.added import (
     NO_KEYS,
@@ -54,6 +54,8 @@ class Roster:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._keys: dict[str, EngineKeys] = {}
         self._left_behind: list[EngineRecord] = []
+        self.measured: Callable[[str], bool] = lambda _: False
+        """Whether a benchmark runs on an engine: it is neither left alone nor set up anew then."""
         self.runners: dict[str, Runner] = {}
         for engine in settings.engines:
             self._make(engine, keys[engine.id])
@@ -183,8 +185,8 @@ class Roster:
         """Leave an engine alone that was added by request; its lease decides how it goes on.
 
         Raises:
-            ProblemError: 404, there is none; 409, it stands in the settings or is named by a
-                source; 503, the store cannot be written.
+            ProblemError: 404, there is none; 409, it stands in the settings, is named by a source
+                or a benchmark runs on it; 503, the store cannot be written.
         """
         async with self._adding:
             runner = self.runner(engine_id)
@@ -199,6 +201,10 @@ class Roster:
                     409,
                     "in_source",
                     f"engine {engine_id} is named by {runner.record.source}: remove it there",
+                )
+            if self.measured(engine_id):
+                raise ProblemError(
+                    409, "benchmark_running", f"a benchmark of {engine_id} runs: cancel it first"
                 )
             if not dry_run:
                 entry = self._entry(author, "engine.remove", engine_id, request.reason)
@@ -225,8 +231,13 @@ class Roster:
         return None
 
     async def begin(self, engine: EngineSettings, keys: EngineKeys, source: str) -> None:
-        """Look after one more engine of a source, or after a known one by other settings."""
+        """Look after one more engine of a source, or after a known one by other settings.
+
+        One that a benchmark runs on waits for the next look, here and in ``retire``.
+        """
         async with self._adding:
+            if self.measured(engine.id):
+                return
             known = self.runners.get(engine.id)
             action = "engine.add" if known is None else "engine.change"
             entry = self._entry(source, action, engine.id, engine.url)
@@ -235,6 +246,8 @@ class Roster:
     async def retire(self, engine_id: str, source: str, why: str) -> None:
         """Leave an engine of a source alone; a marker on its time line says so."""
         async with self._adding:
+            if self.measured(engine_id):
+                return
             runner = self.runner(engine_id)
             await self._end(runner, await self._farewell(engine_id, source, why))
 

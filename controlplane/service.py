@@ -79,6 +79,7 @@ class Service:
             longest_s=settings.override_max_s,
             read_files=not settings.tokens,
         )
+        self.roster.measured = lambda name: self.benchmarks.running(name) is not None
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property

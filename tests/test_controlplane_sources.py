@@ -350,3 +350,22 @@ async def test_the_dashboard_and_the_rules_ask_for_what_the_page_holds(
         assert name in types, name
         if name in labels:  # one without samples shows no labels
             assert set(re.findall(r"(\w+)=~?\"", inner)) <= labels[name], name
+
+
+async def test_an_engine_that_is_being_measured_is_left_alone_only_afterwards(
+    engine: EmbeddedEngine, second: EmbeddedEngine, tmp_path: Path
+) -> None:
+    path = tmp_path / "engines.json"
+    path.write_text(listed({"id": "e2", "url": second.url, "poll_s": 0.1}))
+    settings = settings_of(tmp_path, engine.url, engines_file=str(path))
+    async with control_plane(settings) as running:
+        await until(lambda: polled(running, "e2"))
+        measured = {"e2", ENGINE}
+        running.service.roster.measured = lambda name: name in measured
+        path.write_text(listed())
+        good = running.service.followers[0].status().good_utc_ms
+        await until(lambda: (running.service.followers[0].status().good_utc_ms or 0) > (good or 0))
+        await asyncio.sleep(0.3)
+        assert named(running) == {ENGINE, "e2"}
+        measured.clear()
+        await until(lambda: named(running) == {ENGINE})
