@@ -114,17 +114,32 @@ class Job:
             Load(clients) for clients in sorted(request.concurrency)
         ]
         varied = request.prompts.partition(":")[0] in ("sharegpt", "lengths")
-        plan = make_plan(tiers, loads, request.repeats, request.budget_s, request.window_s)
+        dp_size = facts.identity.dp_size if facts.identity is not None else 1
+        most = {
+            tier.name: tier.max_batch * dp_size
+            for tier in facts.tiers
+            if tier.max_batch is not None
+            and (facts.identity is None or tier.max_batch != facts.identity.max_running_requests)
+        }
+        plan = make_plan(
+            tiers, loads, request.repeats, request.budget_s, request.window_s, most=most
+        )
         sweep = Sweep(
             subjects=dict.fromkeys(tiers, subject),
             plan=plan,
             budget_s=request.budget_s,
             clock=self._clock,
             changed=self._changed,
-            chooser=chooser(tiers, loads, plan.window_s),
+            chooser=chooser(tiers, loads, plan.window_s, most=most),
             allow_traffic=request.allow_traffic,
             lengths=(None, None) if varied else (request.input_len, request.output_len),
         )
+        busiest = max(load.clients for load in loads)
+        sweep.notes += [
+            f"{tier} serves at most {limit} requests here: it was not measured above"
+            for tier, limit in most.items()
+            if tier in tiers and limit < busiest
+        ]
         self._sweep = sweep
         await sweep.run()
 

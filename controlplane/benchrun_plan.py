@@ -6,7 +6,7 @@ of them alike; each pass over all tiers is a **block**, whose runs are compared 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controlplane.benchrun_window import Load
@@ -72,6 +72,7 @@ def make_plan(
     budget_s: float,
     window_s: float | None = None,
     switch_s: float = SWITCH_S,
+    most: Mapping[str, int] | None = None,
 ) -> Plan:
     """The interleaved plan that fits the budget.
 
@@ -83,9 +84,10 @@ def make_plan(
         window_s: length of each window; None lets the budget choose.
         switch_s: what a change of tier takes: more where each tier is a server of its own, whose
             load begins anew.
+        most: the most clients a tier serves; it is not measured above.
     """
     for passes in range(max(repeats, 1), 0, -1):
-        runs = tuple(interleaved(tiers, loads, passes))
+        runs = tuple(interleaved(tiers, loads, passes, most or {}))
         if window_s is not None:
             return Plan(runs, window_s, switch_s)
         room = (FIRST_PASS * budget_s - cost_s(runs, 0.0, None, switch_s)) / len(runs)
@@ -94,10 +96,14 @@ def make_plan(
     raise AssertionError("the last pass returns")
 
 
-def interleaved(tiers: Sequence[str], loads: Sequence[Load], passes: int) -> Iterator[Run]:
+def interleaved(
+    tiers: Sequence[str], loads: Sequence[Load], passes: int, most: Mapping[str, int]
+) -> Iterator[Run]:
     """The runs: loads from light to heavy, tiers forth and back at each."""
     for place, load in enumerate(loads):
+        # What no tier serves is measured all the same: its points then say why they do not count.
+        served = [one for one in tiers if load.clients <= most.get(one, load.clients)] or tiers
         for one in range(passes):
-            order = tiers if one % 2 == 0 else tuple(reversed(tiers))
+            order = served if one % 2 == 0 else tuple(reversed(served))
             for tier in order:
                 yield Run(tier, load, one + 1, place * MOST_REPEATS + one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controlplane.bench_records import PLAIN, BenchPoint
@@ -33,7 +33,11 @@ learnt."""
 
 
 def chooser(
-    tiers: Sequence[str], loads: Sequence[Load], window_s: float, switch_s: float = SWITCH_S
+    tiers: Sequence[str],
+    loads: Sequence[Load],
+    window_s: float,
+    switch_s: float = SWITCH_S,
+    most: Mapping[str, int] | None = None,
 ) -> Chooser:
     """A chooser over a plan; it may also pick loads between those of the plan.
 
@@ -57,7 +61,7 @@ def chooser(
             left=left_s * 1000,
             price=lambda _: math.ceil(block_s * 1000),
         )
-        if wish is None:
+        if wish is None or wish.concurrency > (most or {}).get(wish.tier, wish.concurrency):
             return None
         load = Load(wish.concurrency)
         return Further(block(base, wish.tier, load, done), wish.reason)

@@ -26,6 +26,13 @@ def test_tiers_go_forth_and_back_at_each_load() -> None:
     assert set(blocks.values()) == {3}
 
 
+def test_a_tier_is_not_measured_above_what_it_serves() -> None:
+    plan = make_plan(TIERS, [Load(1), Load(8)], 2, 600.0, most={"s3k1d4": 4})
+    assert {run.load.clients for run in plan.runs if run.tier == "s3k1d4"} == {1}
+    assert len(plan.runs) == 6 + 4
+    assert len(make_plan(TIERS, [Load(8)], 1, 600.0, most=dict.fromkeys(TIERS, 4)).runs) == 3
+
+
 def test_with_little_time_windows_shrink_first_and_then_repeats_go() -> None:
     loads = [Load(at) for at in (1, 4, 16, 64)]
     roomy, tight, tiny = (make_plan(TIERS, loads, 3, budget) for budget in (600.0, 60.0, 5.0))
