@@ -109,11 +109,14 @@ def hand_over_read_done(target: Any, drafter: Any) -> None:
 
 
 def least_of_all_ranks(number: int) -> int:
-    """The smallest of a number on the ranks of this replica; every rank must call."""
-    import torch
-    from sglang.srt.distributed.parallel_state import get_world_group
+    """The smallest of a number on the TP ranks; each of them must call.
 
-    group = get_world_group()
+    With pipeline parallelism only the last stage has a drafter, so the others never would.
+    """
+    import torch
+    from sglang.srt.distributed.parallel_state import get_tp_group
+
+    group = get_tp_group()
     if group.world_size < 2:
         return number
     box = torch.tensor([number], dtype=torch.int64)
