@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import pytest
 
+from console.fleet import Sort
 from console.messages import LinkChanged, TickArrived
 from console.scene import Link, LinkState
 from console.screens.bench import Bench
 from console.screens.details import Details
+from console.screens.fleet import FleetScreen
 from console.screens.live import Live
+from console.screens.pin_tier import PinTier
 from console.screens.sessions import Sessions
 from console.screens.set_override import SetOverride
 from console.theme import THEMES
 from console.widgets.decision_log import DecisionLog
+from console.widgets.fleet_list import FleetList
 from console.widgets.scene_view import SceneView
 from tests.console_fleet_story import looked
 from tests.console_pictures import BY_NAME, Picture, ToldConsole, opened
 from tests.console_story import DEEP, NARROW, alarm, decision, override, sample, tick
 from tests.frames import frame
+from tests.test_console_live import shown
 
 
 @pytest.fixture
@@ -188,3 +193,29 @@ async def test_the_digits_lead_away_from_screens_that_are_laid_over_others(
         await pilot.pause()
         assert "[2 Live]" in frame(app)
         assert len(app.screen_stack) == 1
+
+
+async def test_tabs_titles_and_rows_follow_the_mouse() -> None:
+    async with opened(Picture("any", looked=looked)) as (app, pilot):
+        await pilot.click("#tabs", offset=(3, 0))
+        await shown(pilot, lambda: isinstance(app.screen, FleetScreen) and app.screen.ready)
+        assert isinstance(app.screen, FleetScreen)
+        await shown(pilot, lambda: "7 engines" in frame(app))
+        rows = app.screen.list
+        await pilot.click(FleetList, offset=(3, 1))
+        assert rows.choice.sort is Sort.NAME
+        await pilot.click(FleetList, offset=(3, 4))
+        chosen = rows.cursor
+        assert chosen is not None
+        await pilot.click(FleetList, offset=(3, 4))
+        await shown(pilot, lambda: isinstance(app.screen, Live))
+        assert app.board is not None
+        assert app.board.engine_id == chosen
+
+
+async def test_the_palette_opens_what_its_words_say() -> None:
+    async with opened(Picture("any", looked=looked)) as (app, pilot):
+        await pilot.press("ctrl+p", *"pin a tier")
+        await shown(pilot, lambda: "Pin a tier for evaluation" in frame(app))
+        await pilot.press("down", "enter")
+        await shown(pilot, lambda: isinstance(app.screen, PinTier))
