@@ -61,7 +61,7 @@ def confirmed(app: Console) -> str | None:
     return None if tick is None else tick.confirmed
 
 
-async def shown(pilot: Pilot[None], condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def shown(pilot: Pilot[None], condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait until ``condition`` holds, or fail with what is on the screen."""
     end = time.monotonic() + seconds
     while not condition():
@@ -69,7 +69,7 @@ async def shown(pilot: Pilot[None], condition: Callable[[], bool], seconds: floa
         await pilot.pause(0.02)
 
 
-async def reads(pilot: Pilot[None], *words: str, seconds: float = 10.0) -> None:
+async def reads(pilot: Pilot[None], *words: str, seconds: float = 30.0) -> None:
     """Wait until all ``words`` are on the screen."""
     await shown(pilot, lambda: all(word in frame(pilot.app) for word in words), seconds)
 

@@ -52,7 +52,7 @@ class Tmux:
         """What the terminal shows."""
         return self.run("capture-pane", "-p", "-t", "console")
 
-    def reads(self, *words: str, seconds: float = 20.0) -> str:
+    def reads(self, *words: str, seconds: float = 40.0) -> str:
         """Wait until all words are shown."""
         end = time.monotonic() + seconds
         while not all(word in (text := self.pane()) for word in words):
@@ -60,7 +60,7 @@ class Tmux:
             time.sleep(0.1)
         return text
 
-    def leaves(self, word: str, seconds: float = 20.0) -> None:
+    def leaves(self, word: str, seconds: float = 40.0) -> None:
         """Wait until ``word`` is shown no more."""
         end = time.monotonic() + seconds
         while word in (text := self.pane()):
@@ -117,7 +117,7 @@ def test_every_screen_opens_resizes_and_q_ends_it(tmp_path: Path) -> None:
         session.leaves("This page")
         session.reads("[2 Live]", "─ override ─")
         session.press("q")
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while session.alive:
             assert time.monotonic() < end, session.pane()
             time.sleep(0.1)
