@@ -109,14 +109,18 @@ def hand_over_read_done(target: Any, drafter: Any) -> None:
 
 
 def least_of_all_ranks(number: int) -> int:
-    """The smallest of a number on the TP ranks; each of them must call.
+    """The smallest of a number on the ranks of this replica; every rank must call.
 
-    With pipeline parallelism only the last stage has a drafter, so the others never would.
+    With pipeline parallelism only the last stage has a drafter, so the others would never call;
+    nothing is switched there, so nothing needs to be agreed on.
     """
     import torch
-    from sglang.srt.distributed.parallel_state import get_tp_group
+    from sglang.srt.distributed.parallel_state import get_pp_group, get_world_group
 
-    group = get_tp_group()
+    # Not the TP group: while tiers are built it may be the drafter's own.
+    group = get_world_group()
+    if get_pp_group().world_size > 1:
+        return number
     if group.world_size < 2:
         return number
     box = torch.tensor([number], dtype=torch.int64)

@@ -220,7 +220,8 @@ TABLE: tuple[Touch, ...] = (
             "tp_v_head_num", "qk_head_dim", "v_head_dim", "layer_id", "k_scale", "v_scale"),
     *_reads(_BATCH, "keeps requests with a hole out of the prefix cache", "Req",
             "skip_radix_cache_insert", "origin_input_ids", "output_ids"),
-    _function(_GROUPS, "get_tp_group", "ranks agree on what fits"),
+    _function(_GROUPS, "get_world_group", "ranks agree on what fits"),
+    _function(_GROUPS, "get_pp_group", "ranks agree on what fits"),
     # The scheduler: commands in, numbers out.
     _method(_SCHEDULER, "Scheduler.get_init_info", "publishes a rank once it is complete",
             hook="before", place=Place.SCHEDULER),
