@@ -157,7 +157,7 @@ def test_a_reader_gets_every_tick_at_its_own_speed(url: str) -> None:
             if line.startswith("event: end"):
                 break
     assert seqs == list(range(21, 201))
-    assert 0.4 < time.monotonic() - begun < 3  # 90 s of recording
+    assert 0.4 < time.monotonic() - begun < 30  # 90 s of recording
 
 
 def test_verify_and_track_are_served(url: str) -> None:

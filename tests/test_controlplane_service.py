@@ -90,7 +90,7 @@ async def test_an_override_survives_a_kill_with_its_original_end(
             assert abs(newest.override_left_s - left_s) < 0.1
         code, errors, took = second.end(signal.SIGTERM)
     assert (code, "Traceback" in errors) == (0, False)
-    assert took < 3
+    assert took < 10
     with Store.open(tmp_path / "deck.sqlite3", read_only=True) as store:
         (kept,) = store.overrides(ENGINE)
         assert kept == override

