@@ -1,5 +1,5 @@
 """Both sides in processes of their own, killed and started again while requests, overrides and
-decisions go on, and the questions that every such run must answer.
+decisions go on.  ``tests.fault_check`` asks what every such run must answer.
 
 Nothing here knows what the control plane should decide: it only compares what was acknowledged,
 what reached the engine, and what is in the store.
@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.client import ControlPlaneClient, ControlPlaneError, RefusedError
-from controlplane.load_http import BadAnswerError, Connection, DroppedError
-from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest
+from controlplane.messages import ReleaseRequest
 from controlplane.server import CannotListenError, bind
-from engine_patch.contract import JournalEntry, Mode, SwitchReason
-from store.db import Store
-from store.records import Decision, Outcome, Override
+from engine_patch.contract import JournalEntry, Mode
+from store.records import Decision, Override
 from tests.controlplane_rig import ENGINE, Deck
+from tests.fault_people import Person, Traffic
 
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 60.0
@@ -68,124 +67,6 @@ async def eventually(
                 return
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
         await asyncio.sleep(0.05)
-
-
-class Traffic:
-    """Requests at the engine, few or many at a time; goes on whoever is killed."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self.wanted = 0
-        self.answered = 0
-
-    async def run(self, most: int = 16) -> None:
-        """Send for ever."""
-        await asyncio.gather(*(self._one(place) for place in range(most)))
-
-    async def _one(self, place: int) -> None:
-        connection = Connection("127.0.0.1", self._port)
-        body = {"input_ids": [7] * 16, "sampling_params": {"max_new_tokens": 64}}
-        request = connection.encode("POST", "/generate", json.dumps(body).encode())
-        try:
-            while True:
-                if place >= self.wanted:
-                    await asyncio.sleep(0.02)
-                    continue
-                try:
-                    await connection.exchange(request)
-                    self.answered += 1
-                except (OSError, BadAnswerError, DroppedError):
-                    connection.close()
-                    await asyncio.sleep(0.05)
-        finally:
-            connection.close()
-
-
-def extension(before: Override, extra_ms: int) -> Callable[[Override | None], bool]:
-    """Whether an override is ``before`` with a later end.
-
-    The end moves by what is left on the monotonic clock, so a few milliseconds may go astray.
-    """
-
-    def is_longer(one: Override | None) -> bool:
-        if one is None or one.id != before.id:
-            return False
-        return abs(one.expires_utc_ms - before.expires_utc_ms - extra_ms) < 50
-
-    return is_longer
-
-
-@dataclass
-class Person:
-    """Sets, extends and releases overrides, and remembers what was acknowledged.
-
-    Args:
-        sure: the override in force by the last acknowledged answer.
-        doubtful: what else may be in force, because an answer was lost.
-    """
-
-    chance: random.Random
-    sure: Override | None = None
-    doubtful: list[Callable[[Override | None], bool]] = field(default_factory=list)
-    acknowledged: Counter[str] = field(default_factory=Counter)
-    reasons: list[str] = field(default_factory=list)
-    lost: int = 0
-
-    async def act(self, client: ControlPlaneClient) -> None:
-        """One random action."""
-        before = self.sure
-        kind = self.chance.choice(("set", "set", "extend", "release"))
-        if before is None or before.expires_utc_ms < time.time() * 1000 + 2000:
-            kind = "set"
-        try:
-            if kind == "set":
-                mode = self.chance.choice((Mode.OFF, Mode.ON))
-                reason = f"action {len(self.reasons)}"
-                self.reasons.append(reason)
-                length_s = self.chance.choice((0.5, 2.0, 60.0, 600.0))
-                request = OverrideRequest(
-                    mode=mode, length_s=length_s, author="alice", reason=reason
-                )
-                ends_ms = time.time() * 1000 + 1000 * length_s
-                self.doubtful = [
-                    lambda one: one is not None and one.reason == reason,
-                    lambda one: one is None and time.time() * 1000 >= ends_ms,
-                ]
-                self.sure = await client.set_override(ENGINE, request)
-                assert self.sure is not None
-                assert self.sure.reason == reason
-            elif kind == "extend":
-                assert before is not None
-                longer = extension(before, 5000)
-                self.doubtful = [longer]
-                request = ExtendRequest(extra_s=5.0, author="alice", reason="longer")
-                self.sure = await client.extend_override(ENGINE, request)
-                assert longer(self.sure)
-            else:
-                self.doubtful = [lambda one: one is None]
-                request = ReleaseRequest(author="alice", reason="enough")
-                self.sure = await client.release_override(ENGINE, request)
-            self.acknowledged[kind] += 1
-            self.doubtful = []
-        except RefusedError as error:
-            ran_out = before is not None and before.expires_utc_ms < time.time() * 1000 + 2000
-            if error.problem is None or error.problem.code != "no_override" or not ran_out:
-                raise
-            self.sure, self.doubtful = None, []
-        except ControlPlaneError:
-            self.lost += 1
-        except asyncio.CancelledError:
-            self.lost += 1
-            raise
-
-    def found(self, now: Override | None) -> None:
-        """Compare what is in force after a restart with what was acknowledged."""
-        over = self.sure is not None and self.sure.expires_utc_ms <= time.time() * 1000
-        fits = now == self.sure or (over and now is None)
-        assert fits or any(may_be(now) for may_be in self.doubtful), (
-            f"in force is {now}, acknowledged was {self.sure}, {len(self.doubtful)} in doubt"
-        )
-        self.sure, self.doubtful = now, []
 
 
 @dataclass
@@ -361,92 +242,3 @@ class Rig:
             for line in self.lines()
             if "entry" in line
         ]
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a run held, for its report."""
-
-    commands: int
-    switches: int
-    decisions: int
-    overrides: int
-
-
-def check(rig: Rig) -> Found:
-    """The questions that every run must answer, from the engine's notes and the store."""
-    puts = [(line["boot"], line["put"]) for line in rig.lines() if "put" in line]
-    orders = Counter((boot, put["epoch"], put["generation"]) for boot, put in puts)
-    assert not [order for order, times in orders.items() if times > 1], "an order was used twice"
-    for boot in rig.boots:
-        mine = [(put["epoch"], put["generation"]) for of, put in puts if of == boot]
-        assert mine == sorted(mine), f"orders of {boot} went back: {mine}"
-    with Store.open(rig.database, read_only=True) as store:
-        decisions = store.decisions(ENGINE, limit=1_000_000)
-        switches = store.switches(ENGINE, limit=1_000_000)
-        overrides = store.overrides(ENGINE)
-        audit = store.audit(limit=1_000_000)
-        assert store.check_audit().intact
-        assert store.unreadable == 0
-    _decisions_hold(rig, decisions)
-    _switches_have_decisions(rig, decisions)
-    for boot in rig.boots:
-        kept = sorted(one.entry.seq for one in switches if one.boot_id == boot)
-        assert kept == list(range(1, len(kept) + 1)), f"the journal of {boot} has holes: {kept}"
-    assert len({one.boot_id for one in switches} - set(rig.boots)) == 0
-    _overrides_hold(rig, overrides)
-    done = Counter(entry.action for entry in audit)
-    assert done["override.set"] == len(overrides)
-    for kind, times in rig.person.acknowledged.items():
-        assert times <= done[f"override.{kind}"] <= times + rig.person.lost + 1
-    assert done["service.start"] == rig.kills["deck"] + 1
-    assert done["service.stop"] == 1
-    return Found(len(puts), len(rig.entries()), len(decisions), len(overrides))
-
-
-def _decisions_hold(rig: Rig, decisions: list[Decision]) -> None:
-    """None is missing that was shown, none is there twice, none is left open."""
-    by_seq = {one.seq: one for one in decisions}
-    assert len(by_seq) == len(decisions)
-    for seq, shown in rig.seen.items():
-        assert seq in by_seq, f"lost: {shown}"
-        fixed = ("id", "at_utc_ms", "from_tier", "to_tier", "reason", "author", "clauses")
-        for name in fixed:
-            assert getattr(by_seq[seq], name) == getattr(shown, name), (name, shown, by_seq[seq])
-    assert [one for one in decisions if one.outcome is Outcome.REQUESTED] == []
-
-
-def _switches_have_decisions(rig: Rig, decisions: list[Decision]) -> None:
-    """Every change that the engine made on a command was decided before, to that very tier."""
-    begun: dict[str, int] = {}
-    for line in rig.lines():
-        begun.setdefault(line["boot"], line["at"])
-    for boot, entry, at in rig.entries():
-        if entry.reason is not SwitchReason.COMMAND:
-            continue
-        order = (entry.epoch, entry.generation)
-        earlier = [
-            one
-            for one in decisions
-            if begun[boot] - 60_000 <= one.at_utc_ms <= at + 50
-            and (one.epoch, one.generation) <= order
-            and one.to_tier == entry.to_tier
-        ]
-        assert earlier, f"no decision led to {entry} of {boot}"
-
-
-def _overrides_hold(rig: Rig, overrides: list[Override]) -> None:
-    """Each was set once and lasted until its end, unless a person ended it earlier."""
-    reasons = Counter(one.reason for one in overrides)
-    assert all(times == 1 for times in reasons.values()), reasons
-    ids = sorted(one.id for one in overrides)
-    for one in overrides:
-        assert one.ended_utc_ms is not None, f"in force for ever: {one}"
-        if one.ended_by == "expired":
-            assert -60 <= one.ended_utc_ms - one.expires_utc_ms < 30_000, one
-        elif one.ended_by.startswith("replaced by "):
-            assert int(one.ended_by.removeprefix("replaced by ")) in ids
-        else:
-            assert one.ended_by == "released by alice", one
-        granted = one.expires_utc_ms - one.created_utc_ms
-        assert abs(granted - 1000 * one.granted_s) < 500, one

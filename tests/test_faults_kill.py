@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault_rig import Rig, check
+from tests.fault_check import check
+from tests.fault_rig import Rig
 
 KILLS = 6
 SEED = 20261129

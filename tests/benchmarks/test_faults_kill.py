@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault_rig import Rig, check
+from tests.fault_check import check
+from tests.fault_rig import Rig
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(1800)]
 RESULTS = Path(__file__).parent / "results" / "faults_kill.json"
