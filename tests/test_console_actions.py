@@ -246,7 +246,7 @@ async def test_what_is_not_confirmed_yet_is_said_on_every_screen(
         finally:
             engine.fault(clear=True)
         await pilot.press("2")
-        await reads(pilot, "confirmed after", seconds=20)
+        await reads(pilot, "confirmed after", seconds=30)
         assert app.asks == ()
 
 
@@ -430,7 +430,7 @@ async def test_a_lost_control_plane_is_said_on_every_screen_and_comes_back(
         port = int(first.url.rpartition(":")[2])
         first.server.should_exit = True
         await reads(pilot, "LOST !", "control plane lost:")
-        await reads(pilot, "STALE", seconds=15)
+        await reads(pilot, "STALE", seconds=30)
         assert app.refusal("stances")
         await pilot.press("6")
         await reads(pilot, "not read:")
@@ -439,6 +439,6 @@ async def test_a_lost_control_plane_is_said_on_every_screen_and_comes_back(
         )
         await asyncio.sleep(0.2)
         async with control_plane(again):
-            await reads(pilot, "LIVE ●", "service.start", seconds=15)
+            await reads(pilot, "LIVE ●", "service.start", seconds=30)
             await pilot.press("1")
-            await reads(pilot, "LIVE ●", "s3k1d4", seconds=15)
+            await reads(pilot, "LIVE ●", "s3k1d4", seconds=30)

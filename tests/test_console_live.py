@@ -241,7 +241,7 @@ async def test_a_lost_control_plane_is_said_and_the_stream_goes_on_without_a_los
         await asyncio.sleep(0.2)
         async with control_plane(again) as second:
             assert second.url == first.url
-            await reads(pilot, "LIVE ●", "engine confirms s3k1d4", seconds=15)
+            await reads(pilot, "LIVE ●", "engine confirms s3k1d4", seconds=30)
             board = app.board
             assert board.tick is not None
             newest = board.tick.observation.seq
@@ -270,7 +270,7 @@ async def test_a_control_plane_with_another_store_is_followed_from_its_start(
             }
         )
         async with control_plane(again):
-            await reads(pilot, "LIVE ●", "engine confirms s3k1d4", seconds=15)
+            await reads(pilot, "LIVE ●", "engine confirms s3k1d4", seconds=30)
             assert app.board.history[0].at_ms > before
 
 
