@@ -442,3 +442,31 @@ async def test_a_lost_control_plane_is_said_on_every_screen_and_comes_back(
             await reads(pilot, "LIVE ●", "service.start", seconds=30)
             await pilot.press("1")
             await reads(pilot, "LIVE ●", "s3k1d4", seconds=30)
+
+
+async def test_a_request_without_an_answer_says_so_and_is_sent_again_after_the_return(
+    engine: EmbeddedEngine, tmp_path: Path
+) -> None:
+    settings = settings_of(tmp_path, engine.url)
+    async with control_plane(settings) as first, console(first, place="tiers") as (app, pilot):
+        await reads(pilot, "ON s3k1d4")
+        await pilot.press("i")
+        await shown(pilot, lambda: isinstance(app.screen, PinTier))
+        app.screen.query_one("#tier", Choice).choose("off")
+        port = int(first.url.rpartition(":")[2])
+        first.server.should_exit = True
+        await shown(pilot, lambda: app.link.state is LinkState.LOST)
+        await act(pilot)
+        await reads(pilot, "! no answer:", "look before you send it again")
+        assert app.asks == ()
+        again = settings.model_copy(
+            update={"listen": settings.listen.model_copy(update={"port": port})}
+        )
+        async with control_plane(again) as second, second.client() as client:
+            await shown(pilot, lambda: app.link.state is LinkState.LIVE)
+            assert await client.override(ENGINE) is None
+            await act(pilot)
+            await reads(pilot, "confirmed after", "override off for 10m")
+            held = await client.override(ENGINE)
+            assert held is not None
+            assert held.mode is Mode.OFF

@@ -22,7 +22,7 @@ from console.asked import Ask
 from console.formatting import ASCII, clean, plain_ascii
 from console.scene import Scene
 from console.widgets.choice import Choice
-from controlplane.client import ControlPlaneClient, ControlPlaneError
+from controlplane.client import ControlPlaneClient, ControlPlaneError, UnreachableError
 
 
 class Incomplete(Exception):  # noqa: N818  (not an error of the program)
@@ -193,6 +193,11 @@ class Dialog(ModalScreen[bool]):
         self.asked = self.asks()
         try:
             await self.send()
+        except UnreachableError as silence:
+            self._sending = False
+            look = "it may have been taken all the same: look before you send it again"
+            self.answer(f"! no answer: {silence}; {look}")
+            return
         except ControlPlaneError as refusal:
             self._sending = False
             self.answer(f"! refused: {refusal}")
