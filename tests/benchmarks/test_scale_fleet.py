@@ -33,8 +33,8 @@ RESULTS = Path(__file__).parent / "results" / "scale_fleet.json"
 ENGINES, LOADED = 200, 20
 """In 20 of them the load goes up and down, so that tiers change; a real fleet's requests cost the
 engines, not the control plane."""
-SETTLE_S, MEASURE_S = 20.0, 90.0
-"""Long enough for six renewals of every lease."""
+SETTLE_S, MEASURE_S = 20.0, 60.0
+"""Long enough for four renewals of every lease."""
 
 
 @contextmanager
