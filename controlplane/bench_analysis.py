@@ -30,7 +30,7 @@ from controlplane.bench_findings import (
 from controlplane.bench_floor import ADVICE, DraftShare, break_even, draft_share, floor
 from controlplane.bench_noise import Interval, intervals, repeats, tolerance
 from controlplane.bench_records import PLAIN, POISSON, BenchFile
-from controlplane.bench_verdict import overall, verdict
+from controlplane.bench_verdict import NO_PLAIN, overall, verdict
 from engine_patch.tier import OFF
 
 ONE_REPEAT = "not resolved: one repeat"
@@ -168,7 +168,7 @@ def _base(base: Series) -> Base:
     if base.tier == PLAIN:
         text = "a plain server"
     else:
-        text = f"{base.tier_text} on the same server (no plain server was measured)"
+        text = f"{base.tier_text} on the same server{NO_PLAIN}"
     return Base(tier=base.tier, off_kind=base.off_kind, text=text)
 
 

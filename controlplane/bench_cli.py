@@ -17,7 +17,7 @@ from controlplane.bench_files import (
     Results,
     Tier,
     export,
-    harmless,
+    for_terminal,
     import_files,
     load,
     report,
@@ -31,7 +31,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
-    help="Measure up to where speculation pays, and use the result.",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -54,7 +53,10 @@ def run(argv: list[str]) -> int:
 
 @app.callback()
 def _commands() -> None:
-    """Measure up to where speculation pays, and use the result."""
+    """Measure up to where speculation pays, and use the result.
+
+    specdeck bench ENGINE measures a live engine (the same as run ENGINE).
+    """
 
 
 @app.command()
@@ -76,7 +78,7 @@ def analyze(
     results = chosen(load(file), backend=backend, tier=tier, label=label)
     found = analyse(results, file.name, tolerance)
     shown = found.model_dump_json(by_alias=True, indent=2) + "\n" if as_json else None
-    write(harmless(text(found)) if shown is None else shown, None)
+    write(for_terminal(text(found)) if shown is None else shown, None)
 
 
 app.command()(export)

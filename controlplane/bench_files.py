@@ -5,6 +5,7 @@ Each command prints to stdout or writes one file; what a reader must know goes t
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -250,6 +251,15 @@ def say(message: str) -> None:
 def harmless(text: str) -> str:
     """Text for a terminal: a label in somebody else's file may hold control characters."""
     return "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text)
+
+
+def for_terminal(text: str) -> str:
+    """Text as it is printed: harmless, and no wider than a terminal if it goes to one."""
+    from controlplane.bench_text import wrapped
+
+    if not sys.stdout.isatty():
+        return harmless(text)
+    return harmless(wrapped(text, shutil.get_terminal_size().columns))
 
 
 def write(text: str, output: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from controlplane.bench_arrivals import arrivals_table
@@ -19,7 +20,7 @@ def text(analysis: Analysis) -> str:
     if not analysis.complete:
         parts += ["The benchmark was not finished; what is there is analysed.", ""]
     for series in analysis.series:
-        parts += [_series(series), ""]
+        parts += [_series(series, said=series.verdict == analysis.verdict), ""]
     parts += [*arrivals_table(analysis.arrivals), *([""] if analysis.arrivals else [])]
     parts += [
         _gone(gone)
@@ -30,9 +31,27 @@ def text(analysis: Analysis) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _series(series: SeriesFindings) -> str:
+def wrapped(shown: str, width: int) -> str:
+    """The same with longer lines broken between words, below where they began."""
+    lines: list[str] = []
+    for line in shown.splitlines():
+        if len(line) <= width:
+            lines.append(line)
+            continue
+        inside = line.lstrip()
+        _, columns, rest = inside.partition("  ")
+        # A heading and its text: the text goes on below itself.
+        below = rest.lstrip() if columns else inside
+        indent = " " * (len(line) - len(below))
+        first = line[: len(line) - len(below)]
+        lines += textwrap.wrap(below, width, initial_indent=first, subsequent_indent=indent)
+    return "\n".join(lines) + "\n"
+
+
+def _series(series: SeriesFindings, *, said: bool) -> str:
+    """A series' lines, without its verdict where that was said already."""
     against = "-" if series.base is None else series.base.text
-    lines = [series.name, f"  {series.verdict}", f"  against    {against}"]
+    lines = [series.name, *([] if said else [f"  {series.verdict}"]), f"  against    {against}"]
     if series.tier != OFF:
         band = f"{_number(series.crossover.low)} to {_number(series.crossover.high)}"
         lines.append(f"  crossover  {band} requests: {series.crossover.reason}")

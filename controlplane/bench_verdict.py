@@ -8,6 +8,8 @@ from controlplane.bench_crossover import Crossover, Sign
 from controlplane.bench_findings import Base, Point, SeriesFindings
 from engine_patch.tier import OFF
 
+NO_PLAIN = " (no plain server was measured)"
+
 
 def verdict(
     tier_text: str, points: Sequence[Point], found: Crossover, base: Base | None, limit: str | None
@@ -33,7 +35,7 @@ def _body(tier_text: str, points: Sequence[Point], found: Crossover, base: Base)
     gains = [point for point in points if point.sign is Sign.FASTER]
     losses = [point for point in points if point.sign is Sign.SLOWER]
     last = points[-1].concurrency
-    against = f"compared with {base.text}"
+    against = f"compared with {base.text.removesuffix(NO_PLAIN)}"
     if points[0].tier == OFF:
         return _off(tier_text, losses, against, last)
     best = max(gains, key=lambda point: point.speedup) if gains else None

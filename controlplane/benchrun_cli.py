@@ -158,9 +158,10 @@ def bench(
         raise typer.Exit(INTERRUPTED)
     if status.points and output != "-":
         from controlplane.bench_analysis import analyse
+        from controlplane.bench_files import for_terminal
         from controlplane.bench_text import text
 
-        show(text(analyse(file, f"benchmark {status.id}")))
+        show(for_terminal(text(analyse(file, f"benchmark {status.id}"))))
     if status.state is not BenchState.DONE:
         raise typer.Exit(DEGRADED)
     if apply is not None:

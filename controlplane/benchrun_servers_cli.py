@@ -89,9 +89,10 @@ def run_servers(
     write(file, output)
     if file.points and output != "-":
         from controlplane.bench_analysis import analyse
+        from controlplane.bench_files import for_terminal
         from controlplane.bench_text import text
 
-        show(text(analyse(file, f"{plain} against {spec}")))
+        show(for_terminal(text(analyse(file, f"{plain} against {spec}"))))
     if not file.complete:
         raise typer.Exit(INTERRUPTED if STOPPED in file.notes else DEGRADED)
 

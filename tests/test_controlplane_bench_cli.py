@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controlplane.bench_cli import run
 from controlplane.bench_read import read
+from controlplane.bench_text import wrapped
 from store.db import Store
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +56,25 @@ def test_analyze_prints_a_verdict_first_and_missing_values_as_a_dash(
     assert "- to 250 requests" in out
     row = next(line.split() for line in out.splitlines() if line.split()[:1] == ["250"])
     assert row[-3:] == ["-", "-", "-"]
+
+
+def test_lines_longer_than_a_terminal_go_on_below_where_their_text_began() -> None:
+    shown = wrapped("a verdict of some words\n  against    one plain server of two\n\n  1  2\n", 20)
+    assert shown.splitlines() == [
+        "a verdict of some",
+        "words",
+        "  against    one",
+        "             plain",
+        "             server",
+        "             of two",
+        "",
+        "  1  2",
+    ]
+
+
+@given(st.text(st.sampled_from("ab \n"), max_size=200), st.integers(20, 90))
+def test_wrapping_loses_no_word(text: str, width: int) -> None:
+    assert wrapped(text, width).split() == text.split()
 
 
 def test_the_kits_rows_can_be_narrowed_to_one_series(capsys: pytest.CaptureFixture[str]) -> None:
