@@ -26,6 +26,8 @@ from store.errors import StoreError
 from store.records import Alarm, AuditEntry
 
 log = logging.getLogger("specdeck.service")
+BENCHMARKS_STOP_S = 10.0
+"""Longest wait for running benchmarks when the control plane stops."""
 
 ALARMS_EVERY_S = 1.0
 """How often alarms beside the engines' are told to webhooks."""
