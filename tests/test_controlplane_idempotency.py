@@ -44,7 +44,7 @@ async def test_a_change_sent_again_with_its_key_is_answered_and_not_made_again(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
     async with control_plane(settings_of(tmp_path, engine.url)) as running, asking(running) as http:
-        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None)
+        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None, 30.0)
         path = f"/v1/engines/{ENGINE}/override"
         body = {"mode": "off", "length_s": 60, "author": "alice", "reason": "test"}
         key = {"Idempotency-Key": "deploy-17"}
@@ -68,7 +68,7 @@ async def test_two_requests_at_once_with_one_key_are_made_once(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
     async with control_plane(settings_of(tmp_path, engine.url)) as running, asking(running) as http:
-        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None)
+        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None, 30.0)
         path = f"/v1/engines/{ENGINE}/override?wait=confirmed"
         body = {"mode": "off", "length_s": 60, "author": "alice", "reason": "test"}
         key = {"Idempotency-Key": "k"}
@@ -89,7 +89,7 @@ async def test_a_refusal_for_lack_of_rights_does_not_use_up_a_key(
     body = {"mode": "off", "length_s": 60, "author": "alice", "reason": "test"}
     path = f"/v1/engines/{ENGINE}/override"
     async with control_plane(settings) as running:
-        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None)
+        await until(lambda: running.service.runner(ENGINE).pilot.policy is not None, 30.0)
         async with asking(running, "reading-token-0001") as eye:
             assert (await eye.put(path, json=body, headers=key)).status_code == 403
             assert (await eye.put(path, json=body, headers=key)).status_code == 403
@@ -100,7 +100,7 @@ async def test_a_refusal_for_lack_of_rights_does_not_use_up_a_key(
 
 
 async def ready(running: Running) -> None:
-    await until(lambda: running.service.runner(ENGINE).pilot.policy is not None)
+    await until(lambda: running.service.runner(ENGINE).pilot.policy is not None, 30.0)
 
 
 async def test_a_key_outlives_a_restart_with_its_answer(
@@ -118,6 +118,9 @@ async def test_a_key_outlives_a_restart_with_its_answer(
         assert again.json() == first.json()
 
         assert again.headers["idempotency-replayed"] == "true"
+        assert again.headers["etag"] == first.headers["etag"]
+        condition = key | {"If-Match": first.headers["etag"]}
+        assert (await http.put(PATH, json=BODY, headers=condition)).status_code == 422
         assert len(running.service.store.overrides(ENGINE)) == 1
         reused = await http.put(PATH, json=BODY | {"length_s": 90}, headers=key)
         assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
