@@ -10,9 +10,10 @@ from console.bench_plot import Mark, plot, spots
 from console.formatting import MISSING, Glyphs, clock, number, seconds
 from console.scene import Scene, tier_sign
 from console.spans import BLANK, Line, Role, Span, line, pad, rule
+from controlplane.bench_arrivals import arrivals_table
 from controlplane.bench_findings import Analysis, Point
 from controlplane.bench_propose import Proposal
-from controlplane.bench_records import PLAIN
+from controlplane.bench_records import PLAIN, POISSON
 from controlplane.benchrun_bar import bar, share_of
 from controlplane.benchrun_messages import BenchState, BenchStatus
 from engine_patch.tier import OFF
@@ -100,6 +101,10 @@ def page(scene: Scene, board: BenchBoard, cells: int, height: int) -> tuple[Line
     head = _head(scene, board, cells)
     if shown is None or not shown.points:
         rows = [*head, BLANK, *_empty(board, cells)]
+        return _filled(rows, cells, height, scene)
+    if all(point.arrivals == POISSON for point in shown.points):
+        rows = [*head, *_arrivals(scene, board, cells), BLANK]
+        rows += _verdict(board, cells, scene.glyphs, gain_rows=1)
         return _filled(rows, cells, height, scene)
     table = _table(scene, board, cells)
     verdict = _verdict(board, cells, scene.glyphs, gain_rows=1 if height < ROOMY else 2)
@@ -189,6 +194,14 @@ def _plot(scene: Scene, board: BenchBoard, cells: int, height: int) -> list[Line
         glyphs=scene.glyphs,
     )
     return rows
+
+
+def _arrivals(scene: Scene, board: BenchBoard, cells: int) -> list[Line]:
+    """By rate: a crossover over concurrency does not follow from what was asked for."""
+    title = (Span("Poisson arrivals", Role.TITLE),)
+    found = () if board.analysis is None else board.analysis.arrivals
+    rows = [line(Span(text, Role.TEXT)) for text in arrivals_table(found)[1:]]
+    return [rule(title, (), cells, scene.glyphs), *rows]
 
 
 def _table(scene: Scene, board: BenchBoard, cells: int) -> list[Line]:

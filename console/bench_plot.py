@@ -10,6 +10,7 @@ from statistics import fmean
 
 from console.formatting import Glyphs, short
 from console.spans import Line, Role, Span, line
+from controlplane.bench_cells import obstacles
 from controlplane.bench_records import BenchPoint
 
 AXIS_CELLS = 6
@@ -39,7 +40,7 @@ def spots(points: Iterable[BenchPoint]) -> dict[str, tuple[Spot, ...]]:
     """The curves, by tier; runs that may not be compared are left out."""
     found: dict[str, dict[int, list[float]]] = {}
     for point in points:
-        if not point.not_comparable and not point.client_bound:
+        if not obstacles(point):
             found.setdefault(point.tier, {}).setdefault(point.concurrency, []).append(point.tok_s)
     return {
         tier: tuple(

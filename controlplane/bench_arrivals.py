@@ -54,9 +54,7 @@ def spoiled(points: Iterable[BenchPoint]) -> tuple[NotComparable, ...]:
 
 def arrivals_verdict(found: Sequence[AtRate]) -> str:
     """A sentence on the busiest rate at which a speculating tier and a base were measured."""
-    end = (
-        "tokens per second follow the arrivals, so a crossover needs a closed loop (--concurrency)"
-    )
+    end = "a crossover needs a closed loop: tokens per second follow the arrivals"
     for rate in sorted({one.rate_s for one in found}, reverse=True):
         here = [one for one in found if one.rate_s == rate and one.tpot_s is not None]
         base = next((o for tier in (PLAIN, OFF) for o in here if o.tier == tier), None)

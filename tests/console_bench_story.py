@@ -10,7 +10,7 @@ from typing import Any
 
 from controlplane.bench_analysis import analyse
 from controlplane.bench_findings import Analysis
-from controlplane.bench_propose import Proposal, propose
+from controlplane.bench_propose import Proposal, ProposalError, propose
 from controlplane.bench_records import BenchPoint
 from controlplane.benchrun_job import file_of
 from controlplane.benchrun_messages import BenchRequest, BenchState, BenchStatus
@@ -94,4 +94,8 @@ def running(**changes: Any) -> BenchStatus:
 
 def judged(one: BenchStatus) -> tuple[Analysis, Proposal | None]:
     """What follows from it."""
-    return analyse(file_of(one), one.id), propose(one.points) if one.points else None
+    try:
+        proposal = propose(one.points)
+    except ProposalError:
+        proposal = None
+    return analyse(file_of(one), one.id), proposal

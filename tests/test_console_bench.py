@@ -195,3 +195,15 @@ async def test_it_is_one_of_the_consoles_screens(engine: EmbeddedEngine, tmp_pat
 async def test_the_page_of_benchmarks_shows_the_present_screen() -> None:
     page = (FRAMES.parent / "benchmarks.md").read_text("utf-8")
     assert f"```text\n{await taken(BY_NAME['done-80x24'])}```" in page
+
+
+async def test_a_benchmark_under_arrivals_is_told_by_rate_and_draws_no_curve() -> None:
+    changes = {"arrivals": "poisson", "rate_s": 8.0, "tpot_s": 0.004, "ttft_s": 0.03}
+    told = bench_story.status(
+        points=tuple(one.model_copy(update=changes) for one in bench_story.points())
+    )
+    text = await taken(Picture("arrivals", benches=lambda: (told,)))
+    assert "Poisson arrivals" in text
+    assert "4.0 ms" in text
+    assert "closed loop" in text
+    assert "tok/s over concurrency" not in text

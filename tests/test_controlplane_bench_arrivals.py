@@ -35,8 +35,8 @@ def test_no_speed_up_is_read_from_tokens_that_were_asked_for() -> None:
     assert found.points == ()
     assert (found.crossover.low, found.crossover.high) == (None, None)
     assert found.verdict == (
-        "At 8 requests/s a token takes 3.5 ms on s3k1d4 and 6.0 ms on off; tokens per second "
-        "follow the arrivals, so a crossover needs a closed loop (--concurrency)."
+        "At 8 requests/s a token takes 3.5 ms on s3k1d4 and 6.0 ms on off; a crossover needs a "
+        "closed loop: tokens per second follow the arrivals."
     )
     assert [(one.rate_s, one.tier, one.runs) for one in found.arrivals] == [
         (2, "off", 1), (2, "s3k1d4", 1), (8, "off", 1), (8, "s3k1d4", 2),
