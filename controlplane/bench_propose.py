@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from pydantic import Field
 
@@ -30,6 +31,8 @@ __all__ = ["OffRule", "Predicted", "Proposal", "ProposalError", "propose"]
 
 GAP = 0.1
 """Distance from ``up_at`` down to ``down_at``, as a share of the crossing."""
+FEWER = 0.8
+"""Share of the clients below which the running batch is worth a word."""
 SWITCH_COST = 0.002
 """Relative speed that a further tier must bring to be worth a boundary."""
 
@@ -101,7 +104,14 @@ def propose(
         )
     chosen = _assign(names, grid, rates)
     used = [name for name in names if name in chosen.values()]
-    boundaries = _boundaries(used, grid, chosen, rates, dp_size)
+    boundaries = _boundaries(used, grid, chosen, rates, tiers, dp_size)
+    least = min(grid, key=lambda at: _batch(tiers[chosen[at]], at) / at)
+    batch = _batch(tiers[chosen[least]], least)
+    if batch < FEWER * least:
+        notes.append(
+            f"{least} clients kept {batch:.0f} requests running, the others were in prefill or on "
+            "their way: thresholds count running requests"
+        )
     if OFF in names and OFF not in used:
         notes.append("off never wins; it stays as the busiest tier because it gives KV slots back")
         top = grid[-1] // dp_size
@@ -164,6 +174,7 @@ def _boundaries(
     grid: Sequence[int],
     chosen: Mapping[int, str],
     rates: Mapping[str, Mapping[int, float]],
+    tiers: Mapping[str, Series],
     dp_size: int,
 ) -> list[Boundary]:
     boundaries: list[Boundary] = []
@@ -175,11 +186,21 @@ def _boundaries(
             lead = [math.log(rates[quiet][at] / rates[busy][at]) for at in (low, high)]
             # The curves cross at a share of the way in the logarithm of the load.
             share = lead[0] / (lead[0] - lead[1]) if lead[0] > 0 > lead[1] else 0.5
-        crossing = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
-        up_at = min(max(math.ceil(crossing), low + 1), high)
-        down_at = min(max(math.floor(crossing * (1 - GAP)), low), up_at - 1)
+        # Measured by clients, applied by running requests, which are fewer.
+        below, above = _batch(tiers[quiet], low), _batch(tiers[busy], high)
+        first = math.floor(below) + 1
+        crossing = math.exp(math.log(below) + share * (math.log(above) - math.log(below)))
+        up_at = max(min(math.ceil(crossing), math.floor(above)), first)
+        down_at = min(max(math.floor(crossing * (1 - GAP)), math.ceil(below)), up_at - 1)
         boundaries.append(_above(-(-up_at // dp_size), down_at // dp_size, boundaries))
     return boundaries
+
+
+def _batch(series: Series, at: int) -> float:
+    """Requests that ran on average with ``at`` clients; ``at`` where nobody told."""
+    cell = series.cells.get(at)
+    told = [run.running for run in cell.runs if run.running] if cell is not None else []
+    return min(fmean(told), at) if told else at
 
 
 def _above(up_at: int, down_at: int, earlier: Sequence[Boundary]) -> Boundary:

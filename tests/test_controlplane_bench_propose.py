@@ -228,3 +228,18 @@ def test_the_csv_has_the_documented_columns_first() -> None:
     assert rows[0][:6] == ["tier", "num_steps", "topk", "num_draft_tokens", "concurrency", "tok_s"]
     assert rows[0][6:9] == ["accept_length", "cap", "repeat"]
     assert rows[1][:4] == ["plain", "0", "", ""]
+
+
+def test_thresholds_count_the_requests_that_ran_and_not_the_clients() -> None:
+    speeds = {"off": {4: 100, 16: 300, 64: 900}, "s3k1d4": {4: 160, 16: 400, 64: 600}}
+    points = [
+        BenchPoint(tier=tier, concurrency=at, tok_s=speed, running=at / 2)
+        for tier, known in speeds.items()
+        for at, speed in known.items()
+    ]
+    (boundary,) = propose(points).policy.boundaries
+    assert 8 <= boundary.down_at < boundary.up_at <= 32
+    assert "4 clients kept 2 requests running" in propose(points).notes[-1]
+    told = [point.model_copy(update={"running": None}) for point in points]
+    (by_clients,) = propose(told).policy.boundaries
+    assert by_clients.up_at == pytest.approx(2 * boundary.up_at, abs=2)
