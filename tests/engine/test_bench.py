@@ -145,3 +145,34 @@ def test_token_ids_are_sent_where_the_server_has_no_tokenizer(engine: CpuEngine)
     # The fall-back's ids do not exist in so tiny a vocabulary, and the server's words say so.
     prompts, said = asyncio.run(hello(target, FlowSettings(url=engine.url, output_len=4)))
     assert prompts is None or "the server takes no text" in said.prompts
+
+
+def test_a_plain_and_a_speculating_server_take_turns(
+    engine: CpuEngine, work: Path, tmp_path: Path
+) -> None:
+    """The plain one is SGLang without the plugin, and arrivals and lengths are those of a file."""
+    out, lengths = tmp_path / "servers.json", tmp_path / "lengths.json"
+    lengths.write_text("[[8, 16], [16, 24]]")
+    with CpuEngine(
+        work, "bench-plain", algorithm=None, plugin=False, args=("--skip-tokenizer-init",)
+    ) as plain:
+        done = subprocess.run(
+            [
+                SPECDECK, "bench", "servers", "--plain", plain.url, "--spec", engine.url,
+                "--concurrency", "2", "--repeats", "1", "--budget", "15s", "--window", "1s",
+                "--prompts", f"lengths:500:{lengths}", "--json", str(out),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    file = BenchFile.model_validate_json(out.read_bytes())
+    assert file.points, done.stderr
+    assert len(file.client) == 2
+    for point in file.points:
+        assert point.tier in ("plain", "s3k1d4")
+        assert point.failed == 0
+        assert (point.input_len, point.output_len) == (None, None)
+        assert (point.accept_length is None) == (point.tier == "plain")
