@@ -32,6 +32,8 @@ from controlplane.load_reports import (
     FlowSettings,
 )
 
+SAFE_VOCABULARY = 256
+"""Ids that every vocabulary holds: one beyond it ends SGLang (0.5.23, without a tokenizer)."""
 HEARTBEAT_S = 0.02
 BACK_OFF_S = 0.25
 _COUNT = b'"completion_tokens":'
@@ -263,7 +265,8 @@ async def hello(target: Target, settings: FlowSettings) -> tuple[Prompts | None,
         refused = record.error
         if settings.prompts != "builtin":
             return None, FlowHello(problem=f"the server takes no text ({refused}): use ids")
-        chosen = make("ids", settings.input_len, settings.output_len, settings.seed)
+        few = f"ids:{SAFE_VOCABULARY}"
+        chosen = make(few, settings.input_len, settings.output_len, settings.seed)
         words = f"{chosen.words} (the server takes no text)"
         trial = Flow(target, settings, chosen)
         record = await _try(trial)
