@@ -119,7 +119,9 @@ def test_a_small_sweep_measures_both_tiers_and_gives_the_engine_back(
     assert analysed["crossover"].keys() >= {"low", "high", "reason"}
     told = [*analysed["points"], *analysed["not_comparable"]]
     assert {point["concurrency"] for point in told} >= {1, 4}
-    assert all(point["interval"] for point in analysed["points"] if point["repeats"] > 1)
+    # On a slow machine a window may not hold a request; such a run is left out, and says so.
+    for point in analysed["points"]:
+        assert point["interval"] or point["resolution"].startswith("not resolved")
     assert analysed["verdict"]
 
 
@@ -135,22 +137,10 @@ def bench_file(out: Path) -> dict[str, Any]:
     return answer
 
 
-def test_token_ids_are_sent_where_the_server_has_no_tokenizer(engine: CpuEngine) -> None:
-    target = Target.parse(engine.url)
-    settings = FlowSettings(url=engine.url, prompts=IDS, input_len=8, output_len=4)
-    prompts, said = asyncio.run(hello(target, settings))
-    assert prompts is not None
-    assert said.problem == ""
-    assert said.prompts == "random token ids, 8 tokens in, 4 out"
-    # The fall-back's ids do not exist in so tiny a vocabulary, and the server's words say so.
-    prompts, said = asyncio.run(hello(target, FlowSettings(url=engine.url, output_len=4)))
-    assert prompts is None or "the server takes no text" in said.prompts
-
-
 def test_a_plain_and_a_speculating_server_take_turns(
     engine: CpuEngine, work: Path, tmp_path: Path
 ) -> None:
-    """The plain one is SGLang without the plugin, and arrivals and lengths are those of a file."""
+    """The plain one is SGLang without the plugin; the lengths of requests are those of a file."""
     out, lengths = tmp_path / "servers.json", tmp_path / "lengths.json"
     lengths.write_text("[[8, 16], [16, 24]]")
     with CpuEngine(
@@ -176,3 +166,17 @@ def test_a_plain_and_a_speculating_server_take_turns(
         assert point.failed == 0
         assert (point.input_len, point.output_len) == (None, None)
         assert (point.accept_length is None) == (point.tier == "plain")
+
+
+def test_token_ids_are_sent_where_the_server_has_no_tokenizer(engine: CpuEngine) -> None:
+    target = Target.parse(engine.url)
+    settings = FlowSettings(url=engine.url, prompts=IDS, input_len=8, output_len=4)
+    prompts, said = asyncio.run(hello(target, settings))
+    assert prompts is not None
+    assert said.problem == ""
+    assert said.prompts == "random token ids, 8 tokens in, 4 out"
+    # Nobody asked for ids here: those of the fall-back exist in every vocabulary.
+    prompts, said = asyncio.run(hello(target, FlowSettings(url=engine.url, output_len=4)))
+    assert prompts is not None, said.problem
+    assert "the server takes no text" in said.prompts
+    assert httpx.get(f"{engine.url}/health", timeout=20).status_code == 200
