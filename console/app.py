@@ -7,6 +7,7 @@ What can be changed is in ``console.acting``, what the palette offers in ``conso
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -61,6 +62,8 @@ from store.records import Decision
 MOMENT_TICKS = 300
 """Ticks read up to a moment of the past: what the trends show."""
 EXPIRY_BELL_S = 30.0
+SETTLED_S = 4.0
+"""Until then screens, style sheets and the first answers are there, most of them for good."""
 EVIDENCE_KEPT = 64
 """Observations whose ticks are kept at hand."""
 
@@ -124,6 +127,7 @@ class Console(Acting):
         if not self.is_headless and not self.is_web:
             self.set_interval(2.0, self._leave_a_closed_terminal)
             self.set_interval(1.0, self._fill_the_terminal)
+            self.set_timer(SETTLED_S, _spare_what_stays)
         self.follow(self.options.engine_id or "")
         self.start_asker()
         self.call_later(self._begin)
@@ -556,6 +560,12 @@ class Console(Acting):
     def save_picture(self) -> None:
         """Write the screen as SVG, or send it to the browser."""
         self.deliver_screenshot()
+
+
+def _spare_what_stays() -> None:
+    """Leave what is there by now out of later collections, which would hold up a key."""
+    gc.collect()
+    gc.freeze()
 
 
 def _named(entry: Entry) -> Callable[..., Screen[object]]:

@@ -28,6 +28,11 @@ ENGINES = 200
 PRESSES = 200
 SETTLE_S, MEASURE_S = 5.0, 30.0
 PAINTS = 7
+PRECEDENCE = (
+    "no precedence",
+    "console, control plane and reader scheduled before the other work (SCHED_RR)",
+)
+"""How the scheduler sees the measured processes: a busy machine delays what has none."""
 HELD = re.compile(rb"FROZEN")
 TITLES = re.compile(rb"KV %")
 """The columns' titles are painted again only when the order changes."""
@@ -81,7 +86,7 @@ def keep(name: str, **numbers: float) -> None:
     known["date"] = datetime.now(UTC).date().isoformat()
     known["setup"] = (
         f"{os.cpu_count()} cores shared with other work (load {os.getloadavg()[0]:.1f}), "
-        f"niceness {os.nice(0)}, "
+        f"niceness {os.nice(0)}, {PRECEDENCE[os.sched_getscheduler(0) != os.SCHED_OTHER]}, "
         f"Python {platform.python_version()}, 120x40 pseudo-terminal, control plane and console "
         "on one machine, constructed ticks through the control plane's own API"
     )
