@@ -39,17 +39,22 @@ def request_s(reports: Sequence[FlowReport], mean_output: float) -> float | None
     return fmean(one.in_flight for one in reports[1:]) * mean_output * seconds / tokens
 
 
-def short_of_s(reports: Sequence[FlowReport], mean_output: float) -> float | None:
+def short_of_s(
+    reports: Sequence[FlowReport], mean_output: float, share: float = NEARLY
+) -> float | None:
     """A request's time in seconds if the window that ``reports`` span is too short for it.
 
     None if it saw enough.
+
+    Args:
+        share: of a request's time that is enough.
     """
     if sum(len(one.finished) for one in reports[1:]) >= ENOUGH_REQUESTS:
         return None
     takes = request_s(reports, mean_output)
     if takes is None:
         return None
-    return takes if reports[-1].at_ms - reports[0].at_ms < 1000 * NEARLY * takes else None
+    return takes if reports[-1].at_ms - reports[0].at_ms < 1000 * share * takes else None
 
 
 def too_short(reports: Sequence[FlowReport], mean_output: float) -> tuple[str, ...]:

@@ -277,4 +277,5 @@ class Sweep:
 def _part(subject: Subject, begin_ms: float) -> bool:
     """Whether what was seen since then is only a part of a request."""
     seen = [report for report in subject.flow.reports if report.at_ms >= begin_ms]
-    return short_of_s(seen, subject.flow.mean_output) is not None
+    # All of it here, so that what is judged a little later lies on the same side.
+    return short_of_s(seen, subject.flow.mean_output, share=1.0) is not None
