@@ -104,7 +104,8 @@ def test_ranks_take_the_same_decisions_at_the_same_steps_with_the_same_tokens(
         assert tokens(answers) == [expected[prompt] for prompt in prompts]
     pair.wait(lambda: pair.replica().running == 0, "idle")
     first, second = _ranks(pair)
-    assert len(first.journal) >= before + 4
+    # At least up to the busy tier and down again, whatever ran before.
+    assert pair.replica().switches >= before + 2
     unstamped = [
         [entry.model_copy(update={"at_utc_ms": None}) for entry in rank.journal]
         for rank in (first, second)

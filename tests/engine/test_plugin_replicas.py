@@ -75,11 +75,12 @@ def test_every_replica_answers_and_runs_what_was_asked(guarded: PluginClient) ->
 
 
 def test_a_lease_ends_on_every_replica(guarded: PluginClient) -> None:
-    body = {"mode": "off", "lease_s": 0.4, "on_lease_end": "launch"}
-    last = len(guarded.state().journal)
+    body = {"mode": "off", "lease_s": 4, "on_lease_end": "launch"}
+    before = {(entry.dp_rank, entry.seq) for entry in guarded.state().journal}
     assert _put(guarded, _bearer(ADMIN_KEY), **body).status_code == 200
+    guarded.wait_runs("off")
     guarded.wait_runs("s3k1d4")
-    entries = guarded.state().journal[last:]
+    entries = [e for e in guarded.state().journal if (e.dp_rank, e.seq) not in before]
     assert sorted((entry.dp_rank, entry.to_tier) for entry in entries) == [
         (0, "off"), (0, "s3k1d4"), (1, "off"), (1, "s3k1d4"),
     ]  # fmt: skip

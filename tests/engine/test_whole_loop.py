@@ -88,6 +88,7 @@ class Plane:
 
     def tick(self) -> Tick:
         """The newest tick."""
+        wait_until(lambda: self.get("")["tick"] is not None, 60, "the first tick")
         return Tick.model_validate(self.get("")["tick"])
 
     def ticks(self, after_id: int) -> list[Tick]:
@@ -261,11 +262,13 @@ def test_an_override_set_under_load_is_obeyed_and_expires_on_time(plane: Plane, 
     ticks = plane.ticks(first)
     assert "s1k1d2" in [tick.confirmed for tick in ticks]
     # By the ticks' own times, whenever anybody looked: in force until it ends, and no longer.
-    in_force = [tick.observation.at_utc_ms for tick in ticks if tick.override is not None]
-    over = [
+    in_force = [
         tick.observation.at_utc_ms
         for tick in ticks
-        if tick.override is None and tick.observation.at_utc_ms > in_force[-1]
+        if tick.override is not None and tick.override.ended_utc_ms is None
+    ]
+    over = [
+        tick.observation.at_utc_ms for tick in ticks if tick.observation.at_utc_ms > in_force[-1]
     ]
     assert in_force[-1] <= override.expires_utc_ms + 50
     assert over[0] >= override.expires_utc_ms - 50
