@@ -122,6 +122,7 @@ def _show(
     # Textual is loaded only once it is known that there is something to show.
     from console.app import Console, Options
     from console.theme import THEMES
+    from console.window import follow_terminal
 
     names = [theme.name for theme in THEMES]
     if config.theme and config.theme not in names:
@@ -139,6 +140,7 @@ def _show(
         theme=config.theme,
         bell=config.bell,
     )
+    follow_terminal()
     app = Console(ControlPlaneClient(words.url, token), options)
     app.about = about
     # A full collection over what was loaded would hold up a key for 100 ms and more.

@@ -44,6 +44,7 @@ async def _show(file: Path, config: ConsoleConfig, ascii_only: bool, utc: bool) 
         from console.options import Options
         from console.replay_app import ReplayConsole
         from console.theme import THEMES
+        from console.window import follow_terminal
 
         names = [theme.name for theme in THEMES]
         if config.theme and config.theme not in names:
@@ -55,6 +56,7 @@ async def _show(file: Path, config: ConsoleConfig, ascii_only: bool, utc: bool) 
             keymap=config.keymap,
             theme=config.theme,
         )
+        follow_terminal()
         app = ReplayConsole(ControlPlaneClient(process.url), options)
         # As in ``specdeck console``: a full collection would hold up a key.
         gc.collect()

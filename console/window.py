@@ -7,6 +7,7 @@ leaves a picture of the old size for good, so that the size is asked for once mo
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from typing import Any
@@ -21,8 +22,19 @@ def terminal_size() -> Size | None:
     stream = sys.__stdout__
     if stream is None or not stream.isatty():
         return None
-    # The same question as Textual's own, so that both agree where COLUMNS or LINES is set.
     return Size(*shutil.get_terminal_size())
+
+
+def follow_terminal() -> None:
+    """Let the terminal alone say how large it is.
+
+    An exported COLUMNS or LINES, left over from another terminal or a job runner, would hold the
+    picture at one size whatever the window does.
+    """
+    stream = sys.__stdout__
+    if stream is not None and stream.isatty():
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)
 
 
 def refit(app: App[Any], size: Size | None) -> bool:

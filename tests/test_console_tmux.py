@@ -39,7 +39,8 @@ class Tmux:
             capture_output=True,
             text=True,
             check=False,
-            env=kept | {"TERM": "xterm-256color"},
+            # A size left over from another terminal must not hold.
+            env=kept | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
             cwd=ROOT,
         )
         return done.stdout
