@@ -80,7 +80,8 @@ def test_sampled_outputs_come_from_the_plain_servers_distribution(
     with tier_rig.commands(trees, seed=4):
         drawn = tier_rig.sampled(trees.engine.url, SAMPLES)
     found = tier_rig.spreads(known.drawn, drawn)
-    assert all(spread.cells > 10 for spread in found), found
+    # Several tokens each, so that there is a distribution to differ in; how many falls to chance.
+    assert all(spread.cells >= 5 for spread in found), found
     assert all(spread.same for spread in found), found
 
 
