@@ -5,7 +5,6 @@ Keys, mouse and palette all end in these actions, and ``refusal`` alone says wha
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 from textual import events
@@ -211,7 +210,3 @@ class Acting(App[None]):
         row = rows.get(ask.engine_id)
         read_ms = self.looked.fleet.at_ms or 0
         return row is not None and read_ms > ask.at_ms and settled(ask, row)
-
-    def with_asks(self, scene: Scene) -> Scene:
-        """The scene with what is not settled yet."""
-        return replace(scene, asks=self.asks) if self.asks else scene

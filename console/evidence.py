@@ -110,14 +110,6 @@ def _others(scene: Scene, tick: Tick) -> list[Row]:
     return _labelled("other", tuple(texts))
 
 
-def now_if(scene: Scene) -> tuple[str, ...]:
-    """What would have to change now: the newest verdict's outlook."""
-    tick = scene.board.tick
-    if tick is None:
-        return ()
-    return tuple(text for _, text in _others(scene, tick))
-
-
 def _labelled(label: str, texts: tuple[str, ...]) -> list[Row]:
     return [(label if place == 0 else "", text) for place, text in enumerate(texts)]
 

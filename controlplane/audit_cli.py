@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from controlplane.terminal import (
     run_app,
     say,
     show,
+    show_list,
 )
 from store.audit_chain import AuditCheck
 from store.records import AuditEntry
@@ -67,7 +67,7 @@ def list_entries(
 
     found = ask_control_plane(url, token_file, ask)
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in found]))
+        show_list(found)
         return
     for one in found:
         at = datetime.fromtimestamp(one.at_utc_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

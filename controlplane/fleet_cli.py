@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +36,7 @@ from controlplane.terminal import (
     run_app,
     say,
     show,
+    show_list,
 )
 from store.policies import Stance
 
@@ -66,7 +66,7 @@ def list_engines(
     found = ask_control_plane(url, token_file, lambda client: client.engines(retired=retired))
     found = [one for one in found if group in (None, one.engine.group)]
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in found]))
+        show_list(found)
         return
     for one in found:
         show(_line(one))
@@ -81,7 +81,7 @@ def sources(
     """Print the file and the routers that name engines; exits with 6 if one cannot be followed."""
     found = ask_control_plane(url, token_file, lambda client: client.sources())
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in found]))
+        show_list(found)
     for one in found:
         if not as_json:
             show(f"{one.name}  {len(one.engines)} engines: {' '.join(one.engines) or '-'}")
@@ -102,7 +102,7 @@ def rules(
     """Print the stops and policies that hold for engines to come."""
     found = ask_control_plane(url, token_file, lambda client: client.rules())
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in found]))
+        show_list(found)
         return
     for one in found:
         what = one.kind if one.policy is None else f"{one.kind} {one.policy.kind}"
@@ -196,7 +196,7 @@ def policy(
         url, token_file, lambda client: client.set_group_policy(group, request, dry_run=dry_run)
     )
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in answers]))
+        show_list(answers)
     for one in answers:
         if one.problem:
             say(f"{one.engine_id}: {one.problem}")

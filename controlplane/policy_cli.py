@@ -42,6 +42,7 @@ from controlplane.terminal import (
     run_app,
     say,
     show,
+    show_list,
 )
 from store.policies import Policy, PolicyConfig, Stance, Window
 
@@ -79,7 +80,7 @@ def history(
     """Print the versions, newest first, with who made them and what differs."""
     found = ask_control_plane(url, token_file, lambda client: client.policies(engine))
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in found[:limit]]))
+        show_list(found[:limit])
         return
     for index, one in enumerate(found[:limit]):
         show(version_line(one))

@@ -33,6 +33,7 @@ from controlplane.terminal import (
     run_app,
     say,
     show,
+    show_list,
 )
 from store.errors import StoreError
 
@@ -215,7 +216,7 @@ def list_sessions(
     else:
         found = ask_control_plane(url, token_file, lambda client: client.sessions())
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in found]))
+        show_list(found)
         return
     for one in found:
         state = "ended" if one.complete else "recording"
@@ -474,7 +475,7 @@ def what_if(
                     subject = subject_of(session, costs)
                 answers.append(answer(subject, with_policy(subject.config, base), model))
             if as_json:
-                show(json.dumps([one.model_dump(mode="json") for one in answers]))
+                show_list(answers)
             else:
                 for file, one in zip(files, answers, strict=True):
                     show(what_if_text(file.name, one))

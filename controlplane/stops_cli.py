@@ -33,6 +33,7 @@ from controlplane.terminal import (
     run_app,
     say,
     show,
+    show_list,
 )
 from engine_patch.contract import Mode
 from engine_patch.tier import OFF
@@ -117,7 +118,7 @@ def _stop(
 
 def _stopped(answers: list[StopAnswer], as_json: bool) -> None:
     if as_json:
-        show(json.dumps([one.model_dump(mode="json") for one in answers]))
+        show_list(answers)
     for one in answers:
         if not as_json and one.policy is not None:
             show(f"{one.engine_id}  {one.policy.stance}  version {one.policy.version}")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
+from pydantic import BaseModel
 
 from controlplane.client import (
     ControlPlaneClient,
@@ -73,6 +75,11 @@ def show(text: str) -> None:
     """What was asked for, on stdout."""
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
     sys.stdout.flush()
+
+
+def show_list(records: Iterable[BaseModel]) -> None:
+    """Records as one JSON array, on stdout."""
+    show(json.dumps([one.model_dump(mode="json") for one in records]))
 
 
 def ask_control_plane(
