@@ -53,6 +53,8 @@ def tick_rows(
             problem = _problem(seq, at_utc_ms, first)
             if problem:
                 skip(seq if isinstance(seq, int) else first, ValueError(problem))
+                # Beyond it: what follows may be whole.
+                first = max(first, seq + 1) if isinstance(seq, int) else first
                 continue
             first = seq + 1
             yield seq, at_utc_ms, bool(is_gap), template, body

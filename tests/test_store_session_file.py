@@ -26,7 +26,8 @@ from store.errors import (
     StoreUnwritable,
 )
 from store.records import ControlInput, InputKind, Marker, RawScrape
-from store.session_reader import SessionFile
+from store.session_reader import LAST, SessionFile
+from store.session_rows import tick_rows
 from store.session_writer import SessionFull, SessionWriter
 from store.tick_codec import text_of
 from tests.store_records import a_decision, a_policy, a_tick, an_override, busy_day
@@ -223,6 +224,19 @@ def test_a_number_damaged_to_a_huge_one_is_no_endless_search(
         assert 300 < len(seqs) < 700
         assert session.unreadable > 0
         assert set(session.track()["seq"]) >= set(range(1, 700)) & set(seqs)
+
+
+def test_a_bad_row_behind_a_damaged_page_hides_nothing_after_it() -> None:
+    def ask(query: str, first: int, last: int, limit: int) -> list[tuple[object, ...]]:
+        if (first <= 2 and limit > 1) or first == 2:
+            raise StoreCorrupt("a damaged page")
+        rows = [(seq, "x" if seq == 3 else seq, 0, None, b"") for seq in range(first, 8)]
+        return list(rows[:limit])
+
+    skipped: list[int] = []
+    read = tick_rows(ask, lambda seq, _: skipped.append(seq), 1, LAST, LAST)
+    assert [row[0] for row in read] == [1, 4, 5, 6, 7]
+    assert skipped == [2, 3]
 
 
 def test_a_schema_that_is_no_text_is_called_damaged(night: Path, tmp_path: Path) -> None:
