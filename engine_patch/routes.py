@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
+log = logging.getLogger("specdeck")
+
 PATH = "/speculation"
 REBUILD_PATH = f"{PATH}/rebuild"
 MOST_BYTES = 64 * 1024
 """Largest accepted body; a full command is below 4 kB."""
+LEASE_RETRY_S = 1.0
+"""How long until the end of a lease is repeated to ranks that did not take it."""
 
 _STATUS = {
     RefusalCode.FORBIDDEN: 403,
@@ -193,25 +198,33 @@ class Desk:
             self._lease = asyncio.create_task(self._wait_lease(until))
 
     async def _wait_lease(self, until_ms: float) -> None:
-        # A margin of a millisecond, so that the timer does not fire just before the end.
-        await asyncio.sleep(max(0.0, until_ms - self._now_ms()) / 1000 + 0.001)
+        # In rounds: a timer may fire early (uvloop counts whole milliseconds).
+        while (left_ms := until_ms - self._now_ms()) > 0:
+            await asyncio.sleep(left_ms / 1000)
         async with self._turn:
-            if self.front.lease_until_ms != until_ms:
-                return
             ended = self.front.lease_ended(self._now_ms())
-            if ended is None:
+            if ended is None or self.front.lease_until_ms != until_ms:
                 return
             self.front, command = ended
-            if command is None:
-                return
-            while True:
-                try:
-                    await self.backend.apply(command)
-                except ApplyTimeoutError:
-                    # A scheduler that hangs must still fall back once it lives again.
-                    await asyncio.sleep(1.0)
-                    continue
-                return
+            trouble = "" if command is None else await self._fall_back(command)
+        if trouble:
+            log.warning("the end of the lease did not take effect and is repeated: %s", trouble)
+        # Between two tries the turn is free: an order that is taken meanwhile ends this task.
+        while command is not None and trouble:
+            await asyncio.sleep(LEASE_RETRY_S)
+            async with self._turn:
+                trouble = await self._fall_back(command)
+
+    async def _fall_back(self, command: RankCommand) -> str:
+        """Carry the end of a lease to the ranks; why some replica did not take it, "" if all did.
+
+        A scheduler that hangs, or has too few KV slots for now, must still fall back later.
+        """
+        try:
+            replicas = await self.backend.apply(command)
+        except Exception as error:  # of any kind: nobody else would ask again
+            return f"{type(error).__name__}: {error}"
+        return next((one.message or "refused" for one in replicas if not one.applied), "")
 
     def close(self) -> None:
         """Stop the lease timer."""

@@ -62,7 +62,8 @@ def _decisions_hold(rig: Rig, decisions: list[Decision]) -> None:
         fixed = ("id", "at_utc_ms", "from_tier", "to_tier", "reason", "author", "clauses")
         for name in fixed:
             assert getattr(by_seq[seq], name) == getattr(shown, name), (name, shown, by_seq[seq])
-    assert [one for one in decisions if one.outcome is Outcome.REQUESTED] == []
+    open_ = [one for one in decisions if one.outcome is Outcome.REQUESTED]
+    assert not open_, f"left open: {open_}; the newest is {decisions[0]}"
 
 
 def _switches_have_decisions(rig: Rig, decisions: list[Decision]) -> None:
