@@ -17,6 +17,9 @@ from engine_patch.contract import Mode
 from store.observations import Sample
 from store.records import Command, Decision, Outcome
 
+UNSETTLED = "the control plane stopped before this was settled"
+"""What a decision is told whose outcome nobody waited for."""
+
 
 def after_restart(obedience: Obedience, at_utc_ms: int) -> tuple[Obedience, tuple[Decision, ...]]:
     """A new start of the engine: orders begin again, nothing is confirmed, nothing is pending."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controlplane.obedience import UNSETTLED
 from store.db import Record, Store
 from store.policies import PolicyConfig
 from store.records import EngineRecord, Outcome, Override
 
-UNSETTLED = "the control plane stopped before this was settled"
 
 
 @dataclass(frozen=True)

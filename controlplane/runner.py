@@ -176,6 +176,9 @@ class Runner:
         for task in tuple(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        unsettled = self.pilot.left(self._around.clock.utc_ms())
+        if unsettled is not None:
+            await self.recorder.keep_soon([unsettled])
         await self.costs.close()
         await self._client.aclose()
 

@@ -153,7 +153,7 @@ async def control_plane(
         sock.close()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Wait for a condition, or fail."""
     end = time.monotonic() + seconds
     while not condition():
