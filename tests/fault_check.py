@@ -48,8 +48,9 @@ def check(rig: Rig) -> Found:
     assert done["override.set"] == len(overrides)
     for kind, times in rig.person.acknowledged.items():
         assert times <= done[f"override.{kind}"] <= times + rig.person.lost + 1
-    assert done["service.start"] == rig.kills["deck"] + 1
-    assert done["service.stop"] == 1
+    starts = [(one.at_utc_ms, one.action) for one in audit if one.action.startswith("service.")]
+    assert done["service.start"] == rig.kills["deck"] + 1, (starts, rig.kills)
+    assert done["service.stop"] == 1, starts
     return Found(len(puts), len(rig.entries()), len(decisions), len(overrides))
 
 

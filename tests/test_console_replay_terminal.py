@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane import sessions_cli
+from controlplane import sessions_replay_cli
 from controlplane.sessions_cli import run_replay
 from tests.console_replay_pictures import EXAMPLE
 from tests.console_terminal import Terminal
@@ -75,8 +75,8 @@ def test_without_a_terminal_it_serves_and_prints_the_url(words: list[str]) -> No
 def test_where_the_screen_is_not_installed_the_pip_line_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sessions_cli, "_on_a_terminal", lambda: True)
-    monkeypatch.setattr(sessions_cli, "find_spec", lambda _: None)
+    monkeypatch.setattr(sessions_replay_cli, "_on_a_terminal", lambda: True)
+    monkeypatch.setattr(sessions_replay_cli, "find_spec", lambda _: None)
     assert run_replay([str(EXAMPLE)]) == 7
     assert "pip install 'specdeck[console]'" in capsys.readouterr().err
 
