@@ -68,7 +68,11 @@ def _decisions_hold(rig: Rig, decisions: list[Decision]) -> None:
 
 
 def _switches_have_decisions(rig: Rig, decisions: list[Decision]) -> None:
-    """Every change that the engine made on a command was decided before, to that very tier."""
+    """Every change that the engine made on a command was decided before, to that very tier.
+
+    Or it undid a decision that was replaced while its command was under way: the sample showed the
+    old tier still, so the order that kept it there was no decision of its own.
+    """
     begun: dict[str, int] = {}
     for line in rig.lines():
         begun.setdefault(line["boot"], line["at"])
@@ -81,9 +85,15 @@ def _switches_have_decisions(rig: Rig, decisions: list[Decision]) -> None:
             for one in decisions
             if begun[boot] - 60_000 <= one.at_utc_ms <= at + 50
             and (one.epoch, one.generation) <= order
-            and one.to_tier == entry.to_tier
         ]
-        assert earlier, f"no decision led to {entry} of {boot}"
+        led = [one for one in earlier if one.to_tier == entry.to_tier]
+        undone = [
+            one
+            for one in earlier
+            if one.outcome is Outcome.SUPERSEDED
+            and (one.from_tier, one.to_tier) == (entry.to_tier, entry.from_tier)
+        ]
+        assert led or undone, f"no decision led to {entry} of {boot}: {earlier}"
 
 
 def _overrides_hold(rig: Rig, overrides: list[Override]) -> None:
