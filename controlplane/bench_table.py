@@ -16,7 +16,7 @@ from controlplane.bench_cells import obstacles
 from controlplane.bench_records import PLAIN, BenchPoint
 from engine_patch.costs import ContextBand, StepCost, bucket, context_band
 from engine_patch.tier import OFF
-from store.records import CostOrigin, CostTable
+from store.measurements import CostOrigin, CostTable
 
 HALF_LIFE_MS = 7 * 24 * 3600 * 1000
 MOST_SAMPLES = 5000

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from controlplane.bench_records import BenchFile
 from controlplane.bench_table import Contribution, merged, of_runs, of_stored
 from engine_patch.costs import StepCost
-from store.records import CostTable
+from store.measurements import CostTable
 
 LIVE = "live step times"
 DERIVED = "benchmark runs"

@@ -24,7 +24,8 @@ from controlplane.runner import Runner
 from controlplane.setup_key import setup_key
 from store.db import Record, Store
 from store.errors import StoreError
-from store.records import AuditEntry, CostTable
+from store.measurements import CostTable
+from store.records import AuditEntry
 
 log = logging.getLogger("specdeck.bench")
 

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from controlplane.bench_records import BenchPoint
 from controlplane.benchrun_messages import BenchState, BenchStatus
 from store.db import Store
-from store.records import BenchmarkPoint, Marker
+from store.measurements import BenchmarkPoint
+from store.records import Marker
 
 MARKER = "benchmark"
 """Kind of the markers that say when a benchmark began and how it ended."""

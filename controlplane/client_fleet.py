@@ -5,7 +5,8 @@ from __future__ import annotations
 from controlplane.client_calls import Calls, engine_path
 from controlplane.messages import Costs, Fleet, SourceStatus
 from store.policies import PolicyConfig
-from store.records import FleetRule, Tick
+from store.records import Tick
+from store.rules import FleetRule
 
 
 class FleetCalls(Calls):

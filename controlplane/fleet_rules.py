@@ -17,7 +17,8 @@ from controlplane.policy_choice import FIRST_CONTACT
 from store.db import Store
 from store.observations import EngineFacts
 from store.policies import PolicyConfig, Stance
-from store.records import AuditEntry, FleetRule, RuleKind
+from store.records import AuditEntry
+from store.rules import FleetRule, RuleKind
 
 
 class FleetRules:

@@ -19,8 +19,8 @@ from controlplane.problems import answer
 from controlplane.security import Tokens
 from controlplane.service import Service
 from store.errors import StoreError
+from store.idempotency import KeptAnswer, KeptState
 from store.kept_answers import KEEP_MS
-from store.records import KeptAnswer, KeptState
 
 LONGEST = 200
 METHODS = frozenset({"POST", "PUT", "PATCH", "DELETE"})

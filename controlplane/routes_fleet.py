@@ -13,7 +13,8 @@ from controlplane.problems import declared
 from controlplane.routes_engines import EngineId, TheService
 from controlplane.security import reader
 from controlplane.setup_key import setup_key
-from store.records import FleetRule, Tick
+from store.records import Tick
+from store.rules import FleetRule
 from store.tick_codec import tick_of
 
 router = APIRouter(

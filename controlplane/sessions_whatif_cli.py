@@ -86,7 +86,7 @@ def _table(path: Path) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
     from engine_patch.costs import StepCost
-    from store.records import CostTable
+    from store.measurements import CostTable
 
     try:
         body = path.read_bytes()

@@ -22,20 +22,18 @@ from store.audit_chain import AuditCheck, check
 from store.backlog import StoreState
 from store.database import Claim, Database, locate
 from store.errors import StoreClosed, StoreError, StoreUnwritable
+from store.idempotency import KeptAnswer
+from store.measurements import BenchmarkPoint, CostTable
 from store.pen import Record
 from store.policies import PolicyConfig
 from store.pruning import Pruned
 from store.records import (
     AuditEntry,
-    BenchmarkPoint,
     ControlInput,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,
-    FleetRule,
     InputKind,
-    KeptAnswer,
     Marker,
     Override,
     RawScrape,
@@ -43,6 +41,7 @@ from store.records import (
     Tick,
 )
 from store.retention import Retention
+from store.rules import FleetRule
 from store.sqlite_log import StoreSize, measure
 from store.writer import Writer
 

@@ -15,11 +15,10 @@ from sqlmodel import col, select
 
 from store.documents import record
 from store.errors import StoreCorrupt
+from store.measurements import BenchmarkPoint, CostTable
 from store.policies import PolicyConfig
 from store.records import (
     AuditEntry,
-    BenchmarkPoint,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,

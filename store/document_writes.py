@@ -14,11 +14,10 @@ from sqlmodel import SQLModel, col, select
 from store.audit_chain import START, link
 from store.documents import document, record
 from store.errors import StoreRefused
+from store.measurements import BenchmarkPoint, CostTable
 from store.policies import PolicyConfig
 from store.records import (
     AuditEntry,
-    BenchmarkPoint,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,

@@ -14,18 +14,10 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlmodel import col, select
 
+from store.measurements import BenchmarkPoint, CostTable
 from store.pen import Record
-from store.records import (
-    AuditEntry,
-    BenchmarkPoint,
-    ControlInput,
-    CostTable,
-    FleetRule,
-    Marker,
-    Override,
-    SessionRecord,
-    Tick,
-)
+from store.records import AuditEntry, ControlInput, Marker, Override, SessionRecord, Tick
+from store.rules import FleetRule
 from store.tables import (
     AuditRow,
     BenchmarkRow,

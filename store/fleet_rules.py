@@ -9,7 +9,7 @@ from store.document_reads import read_document
 from store.document_writes import Column, add_row
 from store.documents import document
 from store.errors import StoreRefused
-from store.records import FleetRule
+from store.rules import FleetRule
 from store.tables import FleetRuleRow
 
 

@@ -8,7 +8,7 @@ from sqlmodel import col, select
 
 from store.document_writes import Column, add_row
 from store.documents import document, record
-from store.records import KeptAnswer, KeptState
+from store.idempotency import KeptAnswer, KeptState
 from store.tables import KeptAnswerRow
 
 KEEP_MS = 86_400_000

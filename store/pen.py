@@ -22,25 +22,24 @@ from store.document_writes import (
 from store.documents import squeeze
 from store.errors import StoreRefused
 from store.fleet_rules import save_fleet_rule
+from store.idempotency import KeptAnswer
 from store.kept_answers import save_kept_answer
+from store.measurements import BenchmarkPoint, CostTable
 from store.observations import Gap
 from store.policies import PolicyConfig
 from store.records import (
     AuditEntry,
-    BenchmarkPoint,
     ControlInput,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,
-    FleetRule,
-    KeptAnswer,
     Marker,
     Override,
     RawScrape,
     SessionRecord,
     Tick,
 )
+from store.rules import FleetRule
 from store.tables import EngineRefRow, InputRow, ScrapeRow, TickRow, TickTemplateRow
 from store.tick_codec import pack, text_of
 

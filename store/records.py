@@ -1,6 +1,8 @@
-"""Everything that is written down or published: verdicts, ticks, decisions, overrides, audit.
+"""What is written down and published: verdicts, ticks, decisions, overrides, commands, audit.
 
-Frozen and pure.  Later work adds fields with defaults, never new shapes for old words.
+Frozen and pure.  Later work adds fields with defaults, never new shapes for old words.  Records of
+benchmarks, fleet rules and idempotency keys: ``store.measurements``, ``store.rules``,
+``store.idempotency``.
 """
 
 from __future__ import annotations
@@ -11,91 +13,14 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from engine_patch.contract import JournalEntry, Mode, OnLeaseEnd
-from engine_patch.costs import ContextBand, StepCost
 from engine_patch.tier import OFF, Frozen, Thresholds, TierName
 from store.observations import EngineFacts, Observation
-from store.policies import Policy, PolicyConfig, Stance
-
-
-class Reason(StrEnum):
-    """Why a verdict is what it is."""
-
-    STEADY = "steady"
-    LOAD_UP = "load_up"
-    LOAD_DOWN = "load_down"
-    ACCEPT_FLOOR = "accept_floor"
-    PROBE = "probe"
-    KV_PRESSURE = "kv_pressure"
-    RETRACTION = "retraction"
-    OVERRIDE = "override"
-    OVERRIDE_ENDED = "override_ended"
-    FIXED = "fixed"
-    HOLDING = "holding"
-    DWELL = "dwell"
-    GRACE = "grace"
-    STALE = "stale"
-    GAP = "gap"
-    PAUSED = "paused"
-    READ_ONLY = "read_only"
-    DISAGREE = "disagree"
-    RESTART = "restart"
-    NOT_READY = "not_ready"
-    REVERT = "revert"
-    HELD_OFF = "held_off"
-    BUDGET = "budget"
-    COOLDOWN = "cooldown"
-    GOODPUT = "goodput"
-    DELEGATED = "delegated"
-
-
-class Op(StrEnum):
-    """How a clause compares."""
-
-    GE = ">="
-    GT = ">"
-    LE = "<="
-    LT = "<"
-    EQ = "="
-
-
-class Clause(Frozen):
-    """One condition a verdict rests on.
-
-    Args:
-        metric: what was compared, in the vocabulary's words, for example "concurrency".
-        value: the compared value; None if it was missing.
-        unit: "req", "tok", "share", "s", ... ; "" for a pure number.
-        held_s, needed_s: how long the condition has held and must hold, in seconds.
-        met: whether it is fulfilled, hold included.
-    """
-
-    metric: str
-    value: float | None
-    unit: str
-    op: Op
-    threshold: float
-    held_s: float = 0.0
-    needed_s: float = 0.0
-    met: bool
-
-
-class Outlook(Frozen):
-    """What another tier still needs; ``blocked`` names what stands in the way ("dwell 3.1 s")."""
-
-    tier: TierName
-    reason: Reason
-    clauses: tuple[Clause, ...]
-    blocked: str = ""
-
-
-class Verdict(Frozen):
-    """The policy's answer to one observation; ``tier`` None means that it wants no change."""
-
-    tier: TierName | None
-    reason: Reason
-    text: str
-    clauses: tuple[Clause, ...] = ()
-    outlook: tuple[Outlook, ...] = ()
+from store.policies import PolicyConfig, Stance
+from store.verdicts import Clause as Clause
+from store.verdicts import Op as Op
+from store.verdicts import Outlook as Outlook
+from store.verdicts import Reason as Reason
+from store.verdicts import Verdict as Verdict
 
 
 class Guards(StrEnum):
@@ -299,67 +224,6 @@ class EngineRecord(Frozen):
     removed_utc_ms: int | None = None
 
 
-class RuleKind(StrEnum):
-    """What a fleet rule says."""
-
-    STOP = "stop"
-    """Automation rests."""
-    POLICY = "policy"
-    """Run this policy."""
-
-
-class FleetRule(Frozen):
-    """What a person decided for a group or the whole fleet, engines to come included.
-
-    Args:
-        group: "" for every engine.
-        policy, stance, delegate: only of a rule that gives a policy.
-        ended_utc_ms: when it ended, None while in force.
-    """
-
-    id: int = 0
-    kind: RuleKind
-    group: str = ""
-    policy: Policy | None = None
-    stance: Stance | None = None
-    delegate: bool | None = None
-    author: str
-    reason: str = ""
-    created_utc_ms: int
-    ended_utc_ms: int | None = None
-    ended_by: str = ""
-
-
-class KeptState(StrEnum):
-    """How far a change under an idempotency key is."""
-
-    MAKING = "making"
-    """Not answered yet; found after a start, its outcome is not known."""
-    ANSWERED = "answered"
-    DROPPED = "dropped"
-    """Nothing was decided: storing this removes the row."""
-
-
-class KeptAnswer(Frozen):
-    """A change that a program asked for under an idempotency key, and how it was answered.
-
-    Args:
-        caller: name of the token it was asked with, "" without tokens.
-        request: digest of method, path, query and body.
-        status, headers, text: the answer, once there is one.
-    """
-
-    id: int = 0
-    caller: str
-    key: str
-    request: str
-    at_utc_ms: int
-    state: KeptState = KeptState.MAKING
-    status: int = 0
-    headers: tuple[tuple[str, str], ...] = ()
-    text: str = ""
-
-
 class AuditEntry(Frozen):
     """One act of a person or of the service.  Never deleted.
 
@@ -415,51 +279,6 @@ class SessionRecord(Frozen):
     last_seq: int | None = None
     policy: PolicyConfig | None = None
     facts: EngineFacts | None = None
-
-
-class BenchmarkPoint(Frozen):
-    """One measured point of a benchmark."""
-
-    id: int = 0
-    engine_id: str
-    setup_key: str
-    tier: str
-    concurrency: int
-    repeat: int
-    tok_s: float
-    accept_length: float | None = None
-    at_utc_ms: int
-    detail: str = ""
-
-
-class CostOrigin(Frozen):
-    """One source of one cell of a cost table.
-
-    Args:
-        source: what measured it, for people.
-        at_utc_ms: when.
-        samples: decode steps it brought.
-        weight: its share of the cell after ageing, 0 to 1.
-    """
-
-    tier: TierName
-    bucket: int
-    band: ContextBand
-    source: str
-    at_utc_ms: int
-    samples: int
-    weight: float = Field(ge=0, le=1)
-
-
-class CostTable(Frozen):
-    """A step-cost table for one setup key; ``origins`` says where each cell comes from."""
-
-    id: int = 0
-    setup_key: str
-    source: str
-    created_utc_ms: int
-    costs: tuple[StepCost, ...]
-    origins: tuple[CostOrigin, ...] = ()
 
 
 class InputKind(StrEnum):

@@ -22,11 +22,10 @@ from pydantic import BaseModel
 from store import session_scrapes, session_track
 from store.documents import expand
 from store.errors import StoreCorrupt
+from store.measurements import BenchmarkPoint, CostTable
 from store.policies import PolicyConfig
 from store.records import (
-    BenchmarkPoint,
     ControlInput,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,

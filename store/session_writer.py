@@ -16,12 +16,11 @@ from pydantic import BaseModel
 from store import session_scrapes, session_track
 from store.documents import document, squeeze
 from store.errors import StoreError, StoreRefused, StoreUnwritable
+from store.measurements import BenchmarkPoint, CostTable
 from store.observations import Gap
 from store.policies import PolicyConfig
 from store.records import (
-    BenchmarkPoint,
     ControlInput,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,

@@ -14,6 +14,8 @@ from pydantic.fields import FieldInfo
 
 from engine_patch.contract import Mode
 from engine_patch.tier import Boundary, Thresholds, TierShape
+from store.idempotency import KeptAnswer, KeptState
+from store.measurements import BenchmarkPoint, CostTable
 from store.observations import KvNumbers, RankTier, Sample, Source
 from store.policies import (
     FixedPolicy,
@@ -25,16 +27,11 @@ from store.policies import (
 )
 from store.records import (
     AuditEntry,
-    BenchmarkPoint,
     Clause,
     ControlInput,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,
-    FleetRule,
-    KeptAnswer,
-    KeptState,
     Marker,
     Op,
     Outlook,
@@ -45,6 +42,7 @@ from store.records import (
     Tick,
     Verdict,
 )
+from store.rules import FleetRule
 
 TIERS = ("s3k1d4", "s1k1d2", "off")
 _TEXT = st.text(max_size=12)

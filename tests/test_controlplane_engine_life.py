@@ -21,9 +21,9 @@ from controlplane.setup_key import setup_key
 from engine_patch.contract import Identity, Versions
 from engine_patch.costs import StepCost
 from store.db import Store
+from store.measurements import CostTable
 from store.observations import EngineFacts, PluginStatus
 from store.policies import HysteresisPolicy
-from store.records import CostTable
 from tests.controlplane_rig import (
     ENGINE,
     EmbeddedEngine,

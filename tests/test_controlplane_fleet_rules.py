@@ -15,7 +15,7 @@ from controlplane.fleet_cli import run as run_fleet
 from controlplane.fleet_rules import ruled
 from controlplane.policy_choice import FIRST_CONTACT, SETTINGS
 from store.policies import FixedPolicy, HysteresisPolicy, PolicyConfig, Stance
-from store.records import FleetRule, RuleKind
+from store.rules import FleetRule, RuleKind
 from tests.controlplane_rig import (
     ENGINE,
     EmbeddedEngine,

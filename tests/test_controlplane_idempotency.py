@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from store.db import Store
-from store.records import KeptAnswer
+from store.idempotency import KeptAnswer
 from tests.controlplane_rig import (
     ENGINE,
     EmbeddedEngine,

@@ -15,7 +15,8 @@ from controlplane.sessions_messages import MarkerRequest, StartSession, StopSess
 from controlplane.sessions_report import render
 from controlplane.setup_key import setup_key
 from controlplane.whatif_policy import read_policy
-from store.records import CostTable, EngineRecord
+from store.measurements import CostTable
+from store.records import EngineRecord
 from store.session_reader import SessionFile
 from store.session_writer import SessionWriter
 from tests.controlplane_rig import ENGINE, control_plane, embedded_engine, settings_of, until

@@ -12,9 +12,9 @@ from engine_patch.contract import JournalEntry, SwitchReason
 from engine_patch.costs import StepCost
 from store.db import Record, Store
 from store.errors import StoreClosed, StoreCorrupt, StoreRefused, StoreUnwritable
+from store.measurements import CostTable
 from store.observations import Gap, GapReason
 from store.records import (
-    CostTable,
     EngineRecord,
     EngineSwitch,
     Marker,

@@ -8,7 +8,7 @@ import pytest
 
 from store import kept_answers
 from store.db import Store
-from store.records import KeptAnswer, KeptState
+from store.idempotency import KeptAnswer, KeptState
 from tests.store_place import Place
 
 DAY = kept_answers.KEEP_MS

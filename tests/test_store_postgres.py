@@ -34,10 +34,11 @@ from store.errors import (
     StoreUnreachable,
     StoreUnwritable,
 )
+from store.idempotency import KeptAnswer
 from store.migrations import MIGRATIONS, Migration
 from store.policies import PolicyConfig
 from store.postgres import SKIPPED_IDS, PostgresDatabase
-from store.records import Decision, EngineRecord, EngineSwitch, KeptAnswer, RawScrape, Tick
+from store.records import Decision, EngineRecord, EngineSwitch, RawScrape, Tick
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.store_place import Place
 from tests.store_records import a_decision, a_tick, an_audit_entry, an_override

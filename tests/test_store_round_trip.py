@@ -12,23 +12,22 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from store.db import Store
+from store.idempotency import KeptAnswer
+from store.measurements import BenchmarkPoint, CostTable
 from store.policies import PolicyConfig
 from store.records import (
     AuditEntry,
-    BenchmarkPoint,
     ControlInput,
-    CostTable,
     Decision,
     EngineRecord,
     EngineSwitch,
-    FleetRule,
-    KeptAnswer,
     Marker,
     Override,
     RawScrape,
     SessionRecord,
     Tick,
 )
+from store.rules import FleetRule
 from tests.conftest import KINDS
 from tests.store_records import STRATEGIES
 
