@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from controlplane.consequence import HOUR_MS, Watch
 from controlplane.plan import Plan
 from controlplane.policy_state import PolicyState, View
+from controlplane.watch import HOUR_MS, Watch
 
 
 class AcceptEvidence(NamedTuple):

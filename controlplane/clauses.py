@@ -5,8 +5,8 @@ Pure; all numbers come from the view and the state that the choice was made with
 
 from __future__ import annotations
 
-from controlplane.consequence import Judgement
 from controlplane.guards import kv_after
+from controlplane.hold_off import Judgement
 from controlplane.plan import Plan
 from controlplane.policy_state import PolicyState, View
 from store.records import Clause, Op, Reason

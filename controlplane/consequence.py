@@ -7,25 +7,18 @@ that load for a time that grows with each repetition, never for good.  Pure.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from controlplane.hold_off import HoldOff, Judgement
+from controlplane.meter import METER_MS, Meter
 from controlplane.step_table import StepTable
+from controlplane.watch import BEFORE_MS, HOUR_MS, Seen, Watch
 from engine_patch.costs import bucket
 
-NEVER = -1
-HOUR_MS = 3_600_000
-METER_MS = 20_000
-"""Clean time after which a meter forgets half of what it has seen."""
-BEFORE_MS = 1_500
-"""Clean time that the tier before a change needs to be a yardstick."""
-SAMPLES = 3
-"""Samples that both sides need, so that their noise can be told."""
 SIGMAS = 3.0
 """Standard errors that count as noise."""
 SCALING = 0.05
 """Noise added by comparing with half or twice the batch."""
-EARLIER_MS = 120_000
-"""How long what an earlier run of a tier measured stays a yardstick."""
 WAIT_MS = 180_000
 """A change that could not be judged in this time is not judged."""
 PREFILL_MORE = 1.5
@@ -34,206 +27,6 @@ PREFILL_SHARE = 0.1
 share is no comparison."""
 ACCEPT_MOVED = 0.15
 """Share by which an accept length may move before decode speed is measured anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """Decode speed of one tier at one batch bucket.
-
-    Args:
-        bucket: of the busiest replica's running requests.
-        ms: clean time seen, older time counting less.
-        tokens, prefill, load_ms: decode tokens, prompt tokens, requests x ms in it.
-        samples, rates, squares: number of samples, sum of their tok/s and of its squares.
-    """
-
-    bucket: int
-    ms: float = 0.0
-    tokens: float = 0.0
-    prefill: float = 0.0
-    load_ms: float = 0.0
-    samples: float = 0.0
-    rates: float = 0.0
-    squares: float = 0.0
-
-    @property
-    def tok_s(self) -> float:
-        """Mean decode tokens per second."""
-        return self.tokens * 1000 / self.ms
-
-    @property
-    def load(self) -> float:
-        """Mean running requests over all replicas."""
-        return self.load_ms / self.ms
-
-    @property
-    def prefill_share(self) -> float:
-        """Prompt tokens per decoded token."""
-        return self.prefill / self.tokens
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean as a share of it."""
-        mean = self.rates / self.samples
-        if mean <= 0 or self.samples < 2:
-            return 1.0
-        variance = max(self.squares / self.samples - mean * mean, 0.0)
-        return math.sqrt(variance / (self.samples - 1)) / mean
-
-    def usable(self, least_ms: float) -> bool:
-        return self.ms >= least_ms and self.samples >= SAMPLES and self.tokens > 0
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A change whose consequence is not known yet.
-
-    Args:
-        changed_ms: when it was wanted; ran_ms: since when the engine runs it.
-        settle_ms: time after that which is left out.
-        before: what the tier before it did, by bucket.
-    """
-
-    from_tier: str
-    to_tier: str
-    busier: bool
-    changed_ms: int
-    settle_ms: int
-    before: tuple[Meter, ...]
-    ran_ms: int = NEVER
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a change brought.
-
-    Args:
-        bucket: batch bucket it was judged at.
-        measured, expected: tok/s after it, and what the tier before it would do at that load.
-        noise: share by which ``measured`` may fall short of ``expected``.
-    """
-
-    from_tier: str
-    to_tier: str
-    bucket: int
-    measured: float
-    expected: float
-    noise: float
-
-    @property
-    def worse(self) -> bool:
-        return self.measured < self.least
-
-    @property
-    def least(self) -> float:
-        """Lowest tok/s that does not count as worse."""
-        return self.expected * (1 - self.noise)
-
-
-@dataclass(frozen=True, slots=True)
-class HoldOff:
-    """A tier that made things worse, left alone at that load.
-
-    Args:
-        back: the tier that is used instead.
-        busier: the change went to a busier tier; the hold-off then counts up to ``bucket``, else
-            from ``bucket`` on, because further out the answer may be another one.
-        until_ms, gap_ms: when it ends, and how long it was.
-        past_ms: since when the load has been further out.
-    """
-
-    tier: str
-    back: str
-    busier: bool
-    until_ms: int
-    gap_ms: int
-    judged: Judgement
-    past_ms: int = NEVER
-
-    def counts(self, now_ms: int, hold_ms: int) -> bool:
-        """Whether it is in force; a load further out for ``hold_ms`` suspends it."""
-        if now_ms >= self.until_ms:
-            return False
-        return self.past_ms < 0 or now_ms - self.past_ms < hold_ms
-
-    def at(self, load: int, now_ms: int) -> HoldOff:
-        """The same at this load."""
-        here = bucket(load)
-        past = here > self.judged.bucket if self.busier else here < self.judged.bucket
-        if past == (self.past_ms >= 0):
-            return self
-        return replace(self, past_ms=now_ms if past else NEVER)
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What is remembered of decode speed and of changes.
-
-    Args:
-        tier: the tier that ``meters`` measure; "" if none is reported.
-        tokens, prefill, misses, load, total: last counters and loads.
-        held_off: tiers left alone, and those that were until lately.
-        changes: when the policy changed its tier within the last hour.
-        went_busier: the direction of the last change.
-        probe_debt: tokens that trials decoded and the hourly budget has not covered yet.
-        probe_cost: tokens of the present or last trial.
-        accept: the accept length that ``meters`` were measured at; None if none was told.
-        earlier: tier, meters and time of tiers that ran before this one.
-    """
-
-    tier: str = ""
-    tokens: int | None = None
-    prefill: int | None = None
-    misses: int | None = None
-    load: int = 0
-    total: int = 0
-    meters: tuple[Meter, ...] = ()
-    trial: Trial | None = None
-    held_off: tuple[HoldOff, ...] = ()
-    changes: tuple[int, ...] = ()
-    went_busier: bool = False
-    probe_debt: float = 0.0
-    probe_cost: float = 0.0
-    accept: float | None = None
-    earlier: tuple[tuple[str, tuple[Meter, ...], int], ...] = ()
-
-    def before(self, tier: str, now_ms: int) -> tuple[Meter, ...]:
-        """What ``tier`` did until now: its present run, or the one before if that has just begun.
-
-        An engine that flips back and forth within seconds measures nothing in between.
-        """
-        if self.tier == tier and any(one.usable(BEFORE_MS) for one in self.meters):
-            return self.meters
-        for name, meters, at in self.earlier:
-            if name == tier and now_ms - at <= EARLIER_MS:
-                return meters
-        return self.meters if self.tier == tier else ()
-
-    def used(self, now_ms: int) -> int:
-        """Changes within the last hour."""
-        return sum(now_ms - at < HOUR_MS for at in self.changes)
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One fresh sample's part in this: counters and what makes it no evidence.
-
-    Args:
-        tier: what every observed rank reports.
-        clean: the time since the last sample can be told, without hole or retraction.
-        accept: accept length of a clean window of ``tier``, else None.
-    """
-
-    now_ms: int
-    since_ms: int
-    tier: str | None
-    load: int
-    total: int
-    tokens: int | None
-    prefill: int | None
-    misses: int | None
-    clean: bool
-    accept: float | None = None
 
 
 def measured(watch: Watch, seen: Seen) -> tuple[Watch, int]:

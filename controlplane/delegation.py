@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from controlplane import consequence
 from controlplane.clauses import CONCURRENCY, guard_clauses, phrase, plain_clause
-from controlplane.consequence import Judgement, Seen, Trial, Watch
 from controlplane.explanation import Explanation
 from controlplane.guards import guard_in_force, guard_tier
+from controlplane.hold_off import Judgement
 from controlplane.plan import Delegation, Plan
 from controlplane.policy_state import Choice, Moved, PolicyState, View
+from controlplane.watch import Seen, Trial, Watch
 from engine_patch.tier import Boundary, Thresholds
 from store.records import Clause, Op, Outlook, Reason
 

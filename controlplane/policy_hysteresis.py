@@ -18,11 +18,11 @@ from controlplane.accept_floor import (
     floor_step,
     retreated_state,
 )
-from controlplane.consequence import Watch
 from controlplane.guards import GUARDS
 from controlplane.plan import Plan
 from controlplane.policy_move import GATE_REASONS, Move, move, noted, watched
 from controlplane.policy_state import NEVER, Choice, Gate, PolicyState, View
+from controlplane.watch import Watch
 from store.records import Reason
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from controlplane import consequence
-from controlplane.consequence import HOUR_MS, HoldOff, Judgement, Seen, Trial, Watch
 from controlplane.guards import guard_in_force, guard_tier, with_room
+from controlplane.hold_off import HoldOff, Judgement
 from controlplane.plan import Judging, Plan
 from controlplane.policy_state import NEVER, Gate, PolicyState, View
+from controlplane.watch import HOUR_MS, Seen, Trial, Watch
 from store.records import Reason
 
 UNJUDGED = frozenset({Reason.KV_PRESSURE, Reason.RETRACTION, Reason.REVERT})

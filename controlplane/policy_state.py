@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from controlplane.consequence import HoldOff, Judgement, Watch
+from controlplane.hold_off import HoldOff, Judgement
+from controlplane.watch import Watch
 from store.records import Clause, Reason
 
 NEVER = -1

@@ -8,18 +8,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.consequence import (
-    HOUR_MS,
-    Judgement,
-    Meter,
-    Seen,
-    Trial,
-    Watch,
-    forgotten,
-    judged,
-    measured,
-    settled,
-)
+from controlplane.consequence import forgotten, judged, measured, settled
+from controlplane.hold_off import Judgement
+from controlplane.meter import Meter
+from controlplane.watch import HOUR_MS, Seen, Trial, Watch
 from engine_patch.contract import OffFlavour
 from engine_patch.tier import OFF
 from store.policies import HysteresisPolicy, Stance
