@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from controlplane.client import ControlPlaneClient, ControlPlaneError
-from controlplane.doctor import Diagnosis, examine, nothing, text
+from controlplane.diagnosis import Diagnosis, text
+from controlplane.doctor import examine, nothing
 from controlplane.engine import EngineClient
 from controlplane.polled import EngineError
 from controlplane.security import secret

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.doctor import Diagnosis, Level, examine, text
+from controlplane.diagnosis import Diagnosis, Level, text
+from controlplane.doctor import examine
 from controlplane.doctor_cli import diagnose, run
 from controlplane.terminal import DEGRADED, OK, REFUSED, UNREACHABLE, USAGE
 from engine_patch.contract import Capability, OffKind
