@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from controlplane.capabilities import measured
 from controlplane.orders import Rules
-from controlplane.plan import Plan, make_plan
+from controlplane.plan import Plan
+from controlplane.planning import make_plan
 from controlplane.turns import Turn
 from controlplane.verdicts import read_only_text
 from engine_patch.costs import StepCost

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from controlplane.explanation import Explanation, explain_fixed, explain_hysteresis
 from controlplane.explanation_goodput import explain_goodput
-from controlplane.plan import Plan, make_plan
+from controlplane.plan import Plan
+from controlplane.planning import make_plan
 from controlplane.policy_goodput import decide_goodput
 from controlplane.policy_hysteresis import decide_hysteresis
 from controlplane.policy_state import Choice, Gate, PolicyState, View

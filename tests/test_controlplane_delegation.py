@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.delegation import STEP, thresholds_of
-from controlplane.plan import make_plan
+from controlplane.planning import make_plan
 from controlplane.policy_state import Moved
 from engine_patch.contract import Capability, Mode, SwitchReason
 from engine_patch.tier import OFF, Boundary
