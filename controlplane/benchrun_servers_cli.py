@@ -12,8 +12,9 @@ import typer
 
 from controlplane.bench_records import BenchFile, BenchPoint
 from controlplane.benchrun_bar import bar, point_line
-from controlplane.benchrun_cli import end_line, numbers, rates, replace_line, write
+from controlplane.benchrun_cli import numbers, rates, write
 from controlplane.benchrun_flow import FlowError
+from controlplane.benchrun_following import end_line, replace_line
 from controlplane.benchrun_messages import BenchRequest
 from controlplane.benchrun_servers import STOPPED, measure
 from controlplane.benchrun_subject import Progress, StoppedError
