@@ -1,66 +1,24 @@
-"""Every engine in a row: what runs, why, load, alarms; sorted, filtered, in groups.  Pure."""
+"""Every engine in a row: what runs, why, load, alarms.  Pure.
+
+In which order they stand is in ``console.fleet_choice``, what is said of each one in
+``console.fleet_row``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any
 
-from console.formatting import MISSING, Glyphs, cells, countdown, cut, fill, number, seconds
-from console.matching import matches
-from console.scene import STALE_POLLS, Scene
+from console.fleet_choice import GROUP, Choice, Sort, ordered
+from console.fleet_row import age_s, mode_sign, stale, wrong, wrong_override
+from console.formatting import MISSING, Glyphs, cells, cut, fill, number, seconds
+from console.scene import Scene
 from console.spans import Line, Role, Span, line, pad, recolour, rule, spread
 from controlplane.messages import FleetRow
-from engine_patch.tier import OFF, TierShape
-from store.observations import PluginStatus
-from store.policies import Stance
 
-GROUP = "group "
-"""Keys of group headings begin with it; engine ids have no space."""
 WIDE = 110
 """From so many cells on, what runs and what is wrong have columns of their own."""
-
-
-class Sort(StrEnum):
-    """What rows are ordered by."""
-
-    GIVEN = "as configured"
-    NAME = "name"
-    MODE = "mode"
-    LOAD = "load"
-    SPEED = "tok/s"
-    ACCEPT = "accept"
-    KV = "KV"
-    ALARM = "alarm"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How the list is looked at.
-
-    Args:
-        backwards: the other way round; a missing value stands last both ways.
-        words: the filter.
-        grouped: whether rows stand under their groups.
-        closed: groups whose rows are hidden.
-    """
-
-    sort: Sort = Sort.GIVEN
-    backwards: bool = False
-    words: str = ""
-    grouped: bool = False
-    closed: frozenset[str] = frozenset()
-
-    def next_sort(self) -> Choice:
-        """Ordered by the next column, its natural way round."""
-        every = tuple(Sort)
-        return replace(self, sort=every[(every.index(self.sort) + 1) % len(every)], backwards=False)
-
-    def toggled(self, group: str) -> Choice:
-        """With the group opened or closed."""
-        return replace(self, closed=self.closed ^ {group})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,87 +56,6 @@ def columns(size: int) -> tuple[Column, ...]:
     else:
         found.append(Column("alarm or why", left, Sort.ALARM, right=False))
     return tuple(found)
-
-
-def age_s(scene: Scene, row: FleetRow) -> float | None:
-    """Seconds since the engine's newest fresh sample, at the scene's moment."""
-    fleet = scene.looked.fleet
-    if row.age_s is None or fleet.value is None:
-        return None
-    return row.age_s + max(scene.now_ms - fleet.value.now_utc_ms, 0) / 1000
-
-
-def stale(scene: Scene, row: FleetRow) -> bool:
-    """Whether the row's numbers are the last known ones only."""
-    age = age_s(scene, row)
-    return age is None or age > STALE_POLLS * row.poll_s + 0.5
-
-
-def ordered(rows: Sequence[FleetRow], choice: Choice) -> tuple[FleetRow, ...]:
-    """The rows that match, in the chosen order."""
-    found = [
-        row
-        for row in rows
-        if matches(
-            choice.words,
-            (
-                row.engine_id,
-                row.name,
-                row.group,
-                row.model,
-                row.confirmed,
-                row.text,
-                row.gap,
-                row.override_by and f"override {row.override_by}",
-                row.stance.value if row.stance else "",
-                *(alarm.text for alarm in row.alarms),
-                "alarm" if row.alarms else "",
-                "simulated" if row.simulated else "",
-            ),
-        )
-    ]
-    if choice.sort is Sort.GIVEN:
-        return tuple(reversed(found)) if choice.backwards else tuple(found)
-    value = _VALUES[choice.sort]
-    known = [row for row in found if value(row) is not None]
-    missing = [row for row in found if value(row) is None]
-    # Numbers stand with the greatest first, words from the beginning of the alphabet.
-    down = choice.sort not in (Sort.NAME, Sort.MODE)
-    known.sort(key=lambda row: value(row), reverse=down != choice.backwards)
-    return (*known, *missing)
-
-
-def _mode_value(row: FleetRow) -> str | None:
-    if row.confirmed is None:
-        return None
-    return f"{TierShape.parse(row.confirmed).num_draft_tokens:03d}"
-
-
-_VALUES: dict[Sort, Callable[[FleetRow], Any]] = {
-    Sort.NAME: lambda row: (row.name or row.engine_id).casefold(),
-    Sort.MODE: _mode_value,
-    Sort.LOAD: lambda row: row.concurrency,
-    Sort.SPEED: lambda row: row.decode_tok_s,
-    Sort.ACCEPT: lambda row: row.accept_length,
-    Sort.KV: lambda row: row.kv_used,
-    Sort.ALARM: lambda row: 2 * len(row.alarms) + bool(row.gap) or None,
-}
-
-
-def listed(rows: Sequence[FleetRow], choice: Choice) -> tuple[str, ...]:
-    """The keys of what stands in the list: engine ids, and group headings."""
-    found = ordered(rows, choice)
-    if not choice.grouped:
-        return tuple(row.engine_id for row in found)
-    groups: dict[str, list[str]] = {}
-    for row in found:
-        groups.setdefault(row.group, []).append(row.engine_id)
-    keys: list[str] = []
-    for group in sorted(groups, key=lambda name: (not name, name.casefold())):
-        keys.append(f"{GROUP}{group}")
-        if group not in choice.closed:
-            keys += groups[group]
-    return tuple(keys)
 
 
 def heading(scene: Scene, size: int, choice: Choice) -> tuple[Line, Line]:
@@ -301,52 +178,6 @@ def row_line(scene: Scene, size: int, row: FleetRow, selected: bool) -> Line:
     return recolour(text_line, Role.CURSOR) if selected else text_line
 
 
-def mode_sign(scene: Scene, row: FleetRow) -> tuple[str, Role]:
-    """The confirmed tier with its shape; what was asked for beside it until it is confirmed."""
-    glyphs = scene.glyphs
-    speculating = [tier for tier in row.tiers if tier != OFF]
-    tier = row.confirmed
-    if tier is None:
-        word = f"{glyphs.unknown} {row.desired or MISSING}"
-        return (word if not row.gap else f"{glyphs.unknown} unseen"), Role.WARNING
-    if row.asked is not None and row.asked != tier:
-        return f"{tier}{glyphs.arrow}{row.asked}", Role.WARNING
-    if tier == OFF:
-        return f"{glyphs.off} {tier}", Role.OFF
-    if speculating and tier != speculating[0]:
-        return f"{glyphs.middle} {tier}", Role.MIDDLE
-    return f"{glyphs.on} {tier}", Role.ON
-
-
-def wrong(scene: Scene, row: FleetRow) -> tuple[str, Role]:
-    """What a person must know of this engine, worst first; "" if there is nothing."""
-    mark = scene.glyphs.alarm
-    if row.alarms:
-        more = f" (+{len(row.alarms) - 1})" if len(row.alarms) > 1 else ""
-        return f"{mark} {row.alarms[0].text}{more}", Role.ALARM
-    if row.gap:
-        age = age_s(scene, row)
-        return f"{mark} STALE {seconds(age)}: {row.gap}", Role.ALARM
-    if row.plugin not in (None, PluginStatus.PRESENT):
-        return f"{mark} plugin {row.plugin.value}: observed only", Role.WARNING
-    if stale(scene, row):
-        age = age_s(scene, row)
-        return f"{mark} STALE {seconds(age)}" if age is not None else "no data yet", Role.WARNING
-    if row.override_by:
-        left = row.override_left_s
-        fleet = scene.looked.fleet.value
-        if left is not None and fleet is not None:
-            left = max(left - max(scene.now_ms - fleet.now_utc_ms, 0) / 1000, 0)
-        # Not as 03:41, which reads as a time of day where nothing stands beside it.
-        ends = MISSING if left is None else seconds(left)
-        return f"OVERRIDE {ends} {scene.glyphs.dot} {row.override_by}", Role.WARNING
-    if row.stance in (Stance.PAUSED, Stance.SHADOW):
-        return f"{row.stance.value.upper()} {row.text}", Role.WARNING
-    if row.warnings:
-        return f"{mark} {row.warnings[0]}", Role.WARNING
-    return "", Role.TEXT
-
-
 def empty(scene: Scene, size: int, choice: Choice) -> tuple[Line, ...]:
     """What stands in place of rows."""
     fleet = scene.looked.fleet
@@ -400,10 +231,3 @@ def _facts(scene: Scene, row: FleetRow, size: int) -> list[Line]:
             for place, part in enumerate(parts)
         ]
     return lines
-
-
-def wrong_override(row: FleetRow) -> str:
-    """``by op1, 03:41 left``; "none" without one."""
-    if not row.override_by:
-        return "none"
-    return f"by {row.override_by}, {countdown(row.override_left_s)} left"

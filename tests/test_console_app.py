@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from console.fleet import Sort
+from console.fleet_choice import Sort
 from console.messages import LinkChanged, TickArrived
 from console.scene import Link, LinkState
 from console.screens.bench import Bench

@@ -5,21 +5,10 @@ from __future__ import annotations
 import pytest
 
 from console.board import Board
-from console.fleet import (
-    GROUP,
-    Choice,
-    Sort,
-    columns,
-    drawn,
-    listed,
-    mode_sign,
-    ordered,
-    sort_at,
-    stale,
-    totals,
-    wrong,
-)
+from console.fleet import columns, drawn, sort_at, totals
+from console.fleet_choice import GROUP, Choice, Sort, listed, ordered
 from console.fleet_notices import reading
+from console.fleet_row import mode_sign, stale, wrong
 from console.formatting import UNICODE
 from console.lookups import Looked, Lookups
 from console.matching import matches

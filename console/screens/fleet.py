@@ -11,7 +11,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widget import Widget
 
-from console.fleet import ordered, side
+from console.fleet import side
+from console.fleet_choice import ordered
 from console.fleet_notices import fleet_notices
 from console.messages import EngineWanted
 from console.scene import Scene

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from console.fleet import GROUP, Choice, Sort, drawn, empty, heading, listed, side, sort_at
+from console.fleet import drawn, empty, heading, side, sort_at
+from console.fleet_choice import GROUP, Choice, Sort, listed
 from console.scene import Scene
 from console.spans import Line
 from console.widgets.row_list import RowList
