@@ -8,14 +8,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual import events
-from textual.app import App
 
 from console.asked import GIVEN_UP_MS, Ask, settled, settled_words
 from console.board import Board
 from console.clock import Clock
 from console.formatting import clean
 from console.lookups import Lookups
-from console.options import Options
+from console.program import Program
 from console.scene import Link, LinkState, Scene
 from console.screens.dialog import Dialog
 from console.screens.extend_override import ExtendOverride
@@ -32,7 +31,7 @@ from store.policies import Stance
 from store.records import Override
 
 
-class Acting(App[None]):
+class Acting(Program):
     """The application's part that changes something outside the console."""
 
     CHANGES: ClassVar[frozenset[str]] = frozenset(
@@ -51,7 +50,6 @@ class Acting(App[None]):
     """Those that need the shown engine."""
 
     client: ControlPlaneClient
-    options: Options
     clock: Clock
     link: Link
     about: About | None

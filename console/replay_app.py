@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from textual.app import App, SystemCommand
-from textual.binding import Binding
-from textual.command import CommandPalette
+from textual.app import SystemCommand
 from textual.screen import Screen
 
-from console.hangup import hung_up
 from console.options import Options
+from console.program import Program
 from console.screens.replay import Replay
-from console.theme import DARK, THEMES
 from controlplane.client import ControlPlaneClient
 
 
-class ReplayConsole(App[None]):
+class ReplayConsole(Program):
     """One recording; leaving it ends the program.
 
     Args:
@@ -25,47 +21,19 @@ class ReplayConsole(App[None]):
     """
 
     TITLE = "specdeck replay"
-    CSS_PATH = Path(__file__).with_name("console.tcss")
-    ENABLE_COMMAND_PALETTE = True
 
     def __init__(self, client: ControlPlaneClient, options: Options) -> None:
-        super().__init__(ansi_color=options.no_color)
+        super().__init__(options)
         self.client = client
-        self.options = options
-        self.set_keymap(dict(options.keymap))
 
     def on_mount(self) -> None:
-        """Take our theme and open the recording."""
-        if not self.options.no_color:
-            for theme in THEMES:
-                self.register_theme(theme)
-            self.theme = self.options.theme or DARK.name
-        self.set_class(self.options.ascii, "-ascii-only")
-        if not self.is_headless and not self.is_web:
-            self.set_interval(2.0, self._leave_a_closed_terminal)
+        """Open the recording."""
+        self.dress()
         screen = Replay(self.client, zone=self.options.zone, ascii_only=self.options.ascii)
         self.push_screen(screen, self._left)
 
     def _left(self, _: None) -> None:
         self.exit()
-
-    def _leave_a_closed_terminal(self) -> None:
-        if hung_up():
-            self.exit(return_code=129)  # as a shell reports SIGHUP
-
-    def action_help_quit(self) -> None:
-        """Textual's own ctrl+c, a hint how to quit: with nothing to copy it means to leave."""
-        self.exit()
-
-    def action_command_palette(self) -> None:
-        """Everything that is possible now, in words."""
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(CommandPalette(id="--command-palette", placeholder="Search"))
-
-    def get_key_display(self, binding: Binding) -> str:
-        """The key as it is shown; in words where the terminal has no signs for it."""
-        shown = super().get_key_display(binding)
-        return shown if shown.isascii() or not self.options.ascii else binding.key
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002
         """What has no key."""
