@@ -11,7 +11,6 @@ from store.policies import PolicyConfig
 from store.records import EngineRecord, Outcome, Override
 
 
-
 @dataclass(frozen=True)
 class Restored:
     """What an engine's loop starts with.

@@ -199,8 +199,10 @@ class Desk:
 
     async def _wait_lease(self, until_ms: float) -> None:
         # In rounds: a timer may fire early (uvloop counts whole milliseconds).
-        while (left_ms := until_ms - self._now_ms()) > 0:
+        left_ms = until_ms - self._now_ms()
+        while left_ms > 0:
             await asyncio.sleep(left_ms / 1000)
+            left_ms = until_ms - self._now_ms()
         async with self._turn:
             ended = self.front.lease_ended(self._now_ms())
             if ended is None or self.front.lease_until_ms != until_ms:
@@ -223,6 +225,7 @@ class Desk:
         try:
             replicas = await self.backend.apply(command)
         except Exception as error:  # of any kind: nobody else would ask again
+            log.debug("the end of the lease did not reach the ranks", exc_info=True)
             return f"{type(error).__name__}: {error}"
         return next((one.message or "refused" for one in replicas if not one.applied), "")
 

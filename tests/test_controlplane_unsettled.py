@@ -67,17 +67,16 @@ async def test_a_stop_settles_the_decision_that_is_on_its_way(
 async def test_an_engine_that_is_left_alone_leaves_no_decision_open(
     liar: EmbeddedEngine, tmp_path: Path
 ) -> None:
-    async with control_plane(settings_of(tmp_path, liar.url, engines=[])) as one:
-        async with one.client() as client:
-            add = AddEngineRequest(
-                id=ADDED, url=liar.url, stance=Stance.ACTIVE, author="alice", reason="a test"
-            )
-            await client.add_engine(add)
-            await until(lambda: one.service.runners[ADDED].pilot.facts is not None)
-            wanted = OverrideRequest(mode=Mode.OFF, length_s=600, author="alice", reason="a test")
-            await client.set_override(ADDED, wanted)
-            await until(lambda: _asked(one, ADDED))
-            await client.remove_engine(
-                ADDED, RemoveEngineRequest(author="alice", reason="it is done with")
-            )
-            await until(lambda: _told(one.service.store.decisions(ADDED)[0]))
+    settings = settings_of(tmp_path, liar.url, engines=[])
+    async with control_plane(settings) as one, one.client() as client:
+        add = AddEngineRequest(
+            id=ADDED, url=liar.url, stance=Stance.ACTIVE, author="alice", reason="a test"
+        )
+        await client.add_engine(add)
+        await until(lambda: one.service.runners[ADDED].pilot.facts is not None)
+        wanted = OverrideRequest(mode=Mode.OFF, length_s=600, author="alice", reason="a test")
+        await client.set_override(ADDED, wanted)
+        await until(lambda: _asked(one, ADDED))
+        remove = RemoveEngineRequest(author="alice", reason="it is done with")
+        await client.remove_engine(ADDED, remove)
+        await until(lambda: _told(one.service.store.decisions(ADDED)[0]))

@@ -20,9 +20,7 @@ from engine_patch.contract import (
 from engine_patch.front import Front
 from engine_patch.routes import ApplyTimeoutError, Desk
 from engine_patch.wire import RankCommand
-
-SOON_S = 20.0
-"""How long anything may take that happens within two seconds on an idle machine."""
+from tests.controlplane_rig import until
 
 
 class Ranks:
@@ -65,9 +63,7 @@ def _off(generation: int, lease_s: float | None) -> SpeculationCommand:
 
 
 async def _reaches(ranks: Ranks, number: int) -> None:
-    async with asyncio.timeout(SOON_S):
-        while len(ranks.orders) < number:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(ranks.orders) >= number)
 
 
 async def test_a_timer_that_fires_early_does_not_lose_the_end_of_a_lease() -> None:
