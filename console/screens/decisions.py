@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.widget import Widget
 
 from console.events import Logged
@@ -22,6 +21,7 @@ from console.widgets.card_row import CardRow
 from console.widgets.filter_box import FilterBox
 from console.widgets.journal_list import JournalList, WhyPane
 from console.widgets.row_list import RowList
+from console.widgets.still import StillVertical
 from store.records import Decision
 
 SIDE_FROM = 120
@@ -51,7 +51,7 @@ class Decisions(Place):
         """The list, the pane, the filter."""
         entries = JournalList(id="journal")
         yield CardRow(id="card-row")
-        yield Container(entries, WhyPane(entries, id="why-pane"), id="decisions-body")
+        yield StillVertical(entries, WhyPane(entries, id="why-pane"), id="decisions-body")
         yield FilterBox()
 
     def lay_out(self, columns: int, rows: int) -> None:

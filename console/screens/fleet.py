@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
 from textual.widget import Widget
 
 from console.fleet import side
@@ -20,6 +19,7 @@ from console.screens.place import Place
 from console.spans import Line, plain
 from console.widgets.filter_box import FilterBox
 from console.widgets.fleet_list import FleetList, FleetSide
+from console.widgets.still import StillHorizontal
 
 SIDE_FROM = 140
 """Columns from which on the selected engine is shown in full."""
@@ -57,7 +57,7 @@ class FleetScreen(Place):
     def parts(self) -> Iterable[Widget]:
         """The list, the selected engine, the filter."""
         rows = FleetList(id="fleet")
-        yield Horizontal(rows, FleetSide(rows, id="fleet-side"), id="fleet-body")
+        yield StillHorizontal(rows, FleetSide(rows, id="fleet-side"), id="fleet-body")
         yield FilterBox()
 
     def lay_out(self, columns: int, rows: int) -> None:  # noqa: ARG002

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
 from console.evidence import as_text
@@ -24,6 +23,7 @@ from console.widgets.mode_card import ModeCard
 from console.widgets.notices import Notices
 from console.widgets.override_bar import OverrideBar
 from console.widgets.side_panel import SidePanel
+from console.widgets.still import StillHorizontal, StillVertical
 from console.widgets.tab_row import TabRow
 from console.widgets.trend_table import TrendTable
 from store.records import Decision
@@ -62,8 +62,8 @@ class Live(Place):
         yield Header(id="header")
         yield TabRow(id="tabs")
         yield Notices(id="notices")
-        with Horizontal(id="body"):
-            with Vertical(id="main"):
+        with StillHorizontal(id="body"):
+            with StillVertical(id="main"):
                 yield ModeCard(id="card")
                 yield TrendTable(id="trends")
                 yield DecisionLog(id="log")

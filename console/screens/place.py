@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -22,6 +21,7 @@ from console.widgets.header import Header
 from console.widgets.key_bar import KeyBar
 from console.widgets.notices import Notices
 from console.widgets.scene_view import SceneView
+from console.widgets.still import StillVertical
 from console.widgets.tab_row import TabRow
 
 
@@ -107,7 +107,7 @@ class Place(Screen[None]):
         yield Header(id="header")
         yield TabRow(id="tabs")
         yield Notices(self.notice_lines, id="notices")
-        with Vertical(id="body"):
+        with StillVertical(id="body"):
             yield from self.parts()
         yield Essentials(id="essentials")
         yield KeyBar(id="keys")

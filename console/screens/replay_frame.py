@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import tzinfo
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -31,6 +30,7 @@ from console.widgets.replay_parts import (
 )
 from console.widgets.scene_view import SceneView
 from console.widgets.side_panel import SidePanel
+from console.widgets.still import StillHorizontal, StillVertical
 from console.widgets.trend_table import TrendTable
 
 READ_ONLY = "this is a replay: nothing can be sent to an engine from here"
@@ -66,8 +66,8 @@ class ReplayFrame(Screen[None]):
         yield ReplayHeader(id="replay-header")
         yield TimeLine(id="replay-line")
         yield ReplayNotices(id="replay-notices")
-        with Horizontal(id="body"):
-            with Vertical(id="main"):
+        with StillHorizontal(id="body"):
+            with StillVertical(id="main"):
                 yield ModeCard(id="card")
                 yield TrendTable(id="trends")
                 yield WhatIfPane(id="replay-pane")

@@ -8,7 +8,8 @@ from typing import ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Region
+from textual.geometry import Region, Size
+from textual.reactive import Reactive
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
@@ -25,11 +26,14 @@ class SceneView(Widget):
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"scene-view--{role.value}" for role in Role}
+    # None of these scrolls: without this, Textual lays the screen out again for each new size.
+    virtual_size = Reactive(Size(0, 0), repaint=False)
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  (Textual's own name)
         super().__init__(id=id)
         self._scene: Scene | None = None
         self._lines: tuple[Line, ...] = ()
+        self._drawn_for = Size(0, 0)
         self._styles_by_role: dict[Role, Style] = {}
         self._base: Style | None = None
         self._strips: dict[int, tuple[Line, int, Strip]] = {}
@@ -52,8 +56,7 @@ class SceneView(Widget):
         """Compute the lines again and paint the rows that differ."""
         if self._scene is None or not self.size.width or not self.size.height or not self.display:
             return
-        scene = self._scene
-        drawn = [safe(spans, scene.glyphs) for spans in self.draw(scene)]
+        drawn = self._drawn(self._scene)
         before = self._lines
         for row in range(max(len(before), len(drawn))):
             if before[row : row + 1] == tuple(drawn[row : row + 1]):
@@ -63,15 +66,17 @@ class SceneView(Widget):
                 self.refresh_row(row)
         self._lines = tuple(drawn)
 
+    def _drawn(self, scene: Scene) -> list[Line]:
+        self._drawn_for = self.size
+        return [safe(spans, scene.glyphs) for spans in self.draw(scene)]
+
     def refresh_row(self, row: int) -> None:
         """Paint one row again."""
         self.refresh(Region(0, row, self.size.width, 1))
 
     def on_resize(self) -> None:
-        """A new size needs new lines."""
-        self._lines = ()
+        """A new size needs new lines; the layout painted all rows, so that only others follow."""
         self.redraw()
-        self.refresh()
 
     def notify_style_update(self) -> None:
         """A theme or a style sheet changed."""
@@ -102,6 +107,9 @@ class SceneView(Widget):
 
     def render_line(self, y: int) -> Strip:
         """The strip of row ``y``."""
+        if self._drawn_for != self.size and self._scene is not None:
+            # A layout is painted before anybody is told of it, and is to show the new lines.
+            self._lines = tuple(self._drawn(self._scene))
         spans = self._lines[y] if y < len(self._lines) else BLANK
         columns = self.size.width
         selection = self.text_selection
