@@ -30,6 +30,8 @@ REFUSED = 4
 CANNOT_START = 5
 NAMED = 12
 """Engines named in a message."""
+PICTURES_PER_S = 120
+"""At most: a key right after a picture waits for up to two frames, 33 ms at Textual's usual 60."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -119,7 +121,8 @@ def _show(
     about: About,
     ids: Sequence[str],
 ) -> int:
-    # Textual is loaded only once it is known that there is something to show.
+    # Textual reads this when it is loaded, once it is known that there is something to show.
+    os.environ.setdefault("TEXTUAL_FPS", str(PICTURES_PER_S))
     from console.app import Console, Options
     from console.theme import THEMES
     from console.window import follow_terminal
