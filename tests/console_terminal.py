@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import suppress
 from pathlib import Path
 
 CONSOLE = "console.cli:run"
@@ -45,7 +46,7 @@ class Terminal:
         os.close(slave)
         self.written = b""
 
-    def until(self, words: bytes, seconds: float = 20.0) -> None:
+    def until(self, words: bytes, seconds: float = 60.0) -> None:
         """Read until ``words`` were written to the terminal."""
         end = time.monotonic() + seconds
         while words not in self.written:
@@ -74,7 +75,22 @@ class Terminal:
         """Type ``keys``."""
         os.write(self.master, keys)
 
-    def end(self, seconds: float = 10.0) -> int:
+    def leave(self, seconds: float = 60.0) -> int:
+        """Press Escape, then q, until the process has ended; returns its exit code.
+
+        On a machine that stood still meanwhile the two arrive in one piece and are read as Alt+q.
+        """
+        end = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < end, "the console does not end"
+            self.press(b"\x1b")
+            self.read_for(0.5)
+            self.press(b"q")
+            with suppress(AssertionError):
+                self.end(5.0)
+        return self.process.returncode
+
+    def end(self, seconds: float = 60.0) -> int:
         """The exit code, once the process has ended."""
         end = time.monotonic() + seconds
         while self.process.poll() is None:

@@ -182,7 +182,7 @@ class Deck:
         """Send a signal; returns exit code, stderr and the seconds it took."""
         begun = time.monotonic()
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=10)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors, time.monotonic() - begun
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -37,6 +38,13 @@ class Embedded:
         """``count`` requests at the same time."""
         with ThreadPoolExecutor(count) as pool:
             return list(pool.map(lambda _: self.generate(output), range(count)))
+
+    def until_running(self, count: int) -> None:
+        """Wait until so many requests are in the running batches."""
+        end = time.monotonic() + 60
+        while sum(one["running"] for one in self.speculation()["replicas"]) < count:
+            assert time.monotonic() < end, self.speculation()["replicas"]
+            time.sleep(0.01)
 
     def speculation(self, since: int = 0) -> dict[str, Any]:
         """The state answer."""
@@ -84,5 +92,5 @@ def running(*arguments: str) -> Iterator[Embedded]:
             yield Embedded(ready["url"], f"http://127.0.0.1:{ready['fault_port']}", process, http)
     finally:
         process.terminate()
-        out, errors = process.communicate(timeout=10)
+        out, errors = process.communicate(timeout=60)
     assert (process.returncode, errors, out) == (0, "", "")

@@ -364,8 +364,9 @@ async def test_a_link_opens_the_same_moment_held(engine: EmbeddedEngine, tmp_pat
 
 
 async def test_the_window_is_exported_once_and_nothing_is_overwritten(
-    engine: EmbeddedEngine, tmp_path: Path
+    engine: EmbeddedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # a long name would break the words that are looked for
     async with (
         control_plane(settings_of(tmp_path, engine.url)) as running,
         console(running) as (app, pilot),
@@ -373,7 +374,7 @@ async def test_the_window_is_exported_once_and_nothing_is_overwritten(
         await shown(pilot, lambda: app.board is not None and len(app.board.history) > 5)
         await pilot.press("E")
         await shown(pilot, lambda: isinstance(app.screen, Export))
-        app.screen.query_one("#file", Input).value = str(tmp_path / "window")
+        app.screen.query_one("#file", Input).value = "window"
         await pilot.pause()
         await act(pilot)
         await reads(pilot, "written:")
@@ -382,7 +383,7 @@ async def test_the_window_is_exported_once_and_nothing_is_overwritten(
         assert len(lines) > 5
         await pilot.press("E")
         await shown(pilot, lambda: isinstance(app.screen, Export))
-        app.screen.query_one("#file", Input).value = str(tmp_path / "window")
+        app.screen.query_one("#file", Input).value = "window"
         await pilot.pause()
         await act(pilot)
         await reads(pilot, "exists: write another name")

@@ -46,7 +46,7 @@ class Posted:
         changes = [m for m in self.messages if isinstance(m, LinkChanged)]
         return changes[-1].link.state if changes else None
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait for a condition, or fail."""
         end = time.monotonic() + seconds
         while not condition():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -32,10 +31,7 @@ def test_it_opens_shows_the_engine_and_q_leaves_the_terminal_as_it_was(url: str)
         terminal.until(b"SIMULATED")
         terminal.press(b"?")
         terminal.until(b"This page")
-        terminal.press(b"\x1b")
-        time.sleep(0.5)
-        terminal.press(b"q")
-        assert terminal.end() == 0
+        assert terminal.leave() == 0
         assert b"\x1b[?1049h" in terminal.written
         assert b"\x1b[?1049l" in terminal.written
         assert b"\x1b[?25h" in terminal.written
@@ -49,10 +45,7 @@ def test_no_color_is_honoured(url: str) -> None:
         terminal.until(b"LIVE")
         terminal.press(b"m")
         terminal.until(b"Set override")
-        terminal.press(b"\x1b")
-        time.sleep(0.5)
-        terminal.press(b"q")
-        assert terminal.end() == 0
+        assert terminal.leave() == 0
         found = COLOUR.search(terminal.written)
         assert found is None, found
 
@@ -63,10 +56,7 @@ def test_ascii_writes_ascii_alone(url: str) -> None:
         terminal.until(b"LIVE")
         terminal.press(b"m")
         terminal.until(b"Set override")
-        terminal.press(b"\x1b")
-        time.sleep(0.5)
-        terminal.press(b"q")
-        assert terminal.end() == 0
+        assert terminal.leave() == 0
         assert terminal.written.isascii(), set(terminal.written.decode("utf-8", "replace")) - set(
             map(chr, range(128))
         )

@@ -167,15 +167,15 @@ async def test_a_browser_opens_the_console_and_acts_under_the_visitors_name(
             await asyncio.sleep(2.0)
             await page.value("document.querySelector('textarea').focus()")
             await page.type("m")
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(2.0)
             # Cancel has the focus; reason is two fields before it, the button that acts is next.
             for _ in range(2):
                 await page.key("ArrowUp", 38)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.0)
             await page.type("from a browser")
             for _ in range(3):
                 await page.key("ArrowDown", 40)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.0)
             (tmp_path / "page.png").write_bytes(await page.picture())
             await page.key("Enter", 13)
             held = await until_override(client)
@@ -187,7 +187,7 @@ async def test_a_browser_opens_the_console_and_acts_under_the_visitors_name(
             await page.until("document.body.classList.contains('-closed')")
 
 
-async def until_override(client: ControlPlaneClient, seconds: float = 10.0) -> dict[str, Any]:
+async def until_override(client: ControlPlaneClient, seconds: float = 60.0) -> dict[str, Any]:
     """The override in force, once there is one."""
     end = time.monotonic() + seconds
     while (held := await client.override(ENGINE)) is None:

@@ -160,8 +160,10 @@ async def test_the_client_comes_back_by_itself_and_misses_nothing(
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
     assert seen == list(range(seen[0], seen[0] + len(seen)))
-    assert links[0] is None
-    assert any(isinstance(link, UnreachableError) for link in links)
+    told = [isinstance(link, UnreachableError) for link in links]
+    # Connected, lost, connected again; the very first try may be in vain on a busy machine.
+    assert told[told.index(False) :].count(False) >= 2
+    assert True in told[told.index(False) :]
     assert links[-1] is None
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from controlplane import load
@@ -92,8 +93,14 @@ def test_the_command_names_what_is_wrong_with_its_input(phases: str, tmp_path: P
     assert _main(*here, phases).returncode == load.UNREACHABLE
 
 
+def _finished(engine: str) -> int:
+    """Requests that the engine has answered."""
+    state = httpx.get(f"{engine}/speculation", trust_env=False).json()
+    return sum(replica["finished"] for replica in state["replicas"])
+
+
 def test_ctrl_c_prints_what_was_measured_so_far(engine: str, tmp_path: Path) -> None:
-    path = tmp_path / "long.json"
+    path, before = tmp_path / "long.json", _finished(engine)
     path.write_text(json.dumps({"phases": [{"concurrency": 1, "requests": [[8, 20]] * 5000}]}))
     with subprocess.Popen(
         [sys.executable, "-m", "controlplane.load", "--json", "--url", engine, "--phases", path],
@@ -101,9 +108,12 @@ def test_ctrl_c_prints_what_was_measured_so_far(engine: str, tmp_path: Path) -> 
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     ) as process:
-        time.sleep(1.2)
+        end = time.monotonic() + 60
+        while _finished(engine) < before + 3:
+            assert time.monotonic() < end
+            time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=10)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode == load.INTERRUPTED
     document = json.loads(out)
     assert document["stopped_by"] == "stop"

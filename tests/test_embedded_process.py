@@ -24,13 +24,13 @@ def test_a_command_is_obeyed_and_its_lease_ends_on_time() -> None:
         assert engine.speculation()["replicas"][0]["ranks"][0]["tier"] == "off"
         assert engine.speculation()["claim"]["holder"] == "test"
         while engine.speculation()["replicas"][0]["ranks"][0]["tier"] == "off":
-            assert time.monotonic() - asked < 5
+            assert time.monotonic() - asked < 60
             time.sleep(0.01)
         assert time.monotonic() - asked >= 0.35
         reasons = [entry["reason"] for entry in engine.speculation()["journal"]]
         assert reasons == ["command", "lease_end"]
         stamps = [entry["at_utc_ms"] for entry in engine.speculation()["journal"]]
-        assert 300 < stamps[1] - stamps[0] < 3000
+        assert 300 < stamps[1] - stamps[0] < 30_000
         assert engine.speculation(since=1)["journal"][0]["seq"] == 2
 
 
@@ -72,7 +72,7 @@ def test_an_engine_that_was_stopped_for_a_while_marks_its_run_invalid() -> None:
         assert engine.speculation()["simulation"]["valid"]
         worker = threading.Thread(target=engine.generate_many, args=(8, 300))
         worker.start()
-        time.sleep(0.3)
+        engine.until_running(8)
         engine.process.send_signal(signal.SIGSTOP)
         time.sleep(1.5)
         engine.process.send_signal(signal.SIGCONT)
@@ -88,10 +88,10 @@ def test_it_stops_cleanly_while_requests_are_under_way() -> None:
         answers: list[httpx.Response] = []
         worker = threading.Thread(target=lambda: answers.append(engine.generate(output=20_000)))
         worker.start()
-        time.sleep(0.3)
+        engine.until_running(1)
         engine.process.terminate()
-        worker.join(timeout=10)
-        assert engine.process.wait(timeout=10) == 0
+        worker.join(timeout=60)
+        assert engine.process.wait(timeout=60) == 0
         assert answers[0].status_code == 503
         assert "shutting down" in answers[0].json()["error"]["message"]
 
