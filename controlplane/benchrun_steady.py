@@ -57,6 +57,17 @@ def short_of_s(
     return takes if reports[-1].at_ms - reports[0].at_ms < 1000 * share * takes else None
 
 
+def saw_a_request(reports: Sequence[FlowReport], mean_output: float) -> bool:
+    """Whether a window that ``reports`` span may end; not while too few of them have come to tell.
+
+    A busy machine brings reports late, and a window that ended meanwhile would hold nothing.
+    """
+    if request_s(reports, mean_output) is None:
+        return False
+    # All of it here, so that what is judged a little later lies on the same side.
+    return short_of_s(reports, mean_output, share=1.0) is None
+
+
 def too_short(reports: Sequence[FlowReport], mean_output: float) -> tuple[str, ...]:
     """Why a window that ended does not stand for the server's speed; empty if it does."""
     takes = short_of_s(reports, mean_output)

@@ -14,7 +14,7 @@ from controlplane.bench_records import BenchPoint
 from controlplane.benchrun_flow import FlowProcess
 from controlplane.benchrun_plan import RAMP_S, Plan, Run, cost_s
 from controlplane.benchrun_refine import Chooser
-from controlplane.benchrun_steady import short_of_s
+from controlplane.benchrun_steady import saw_a_request
 from controlplane.benchrun_subject import Progress, StoppedError, Subject
 from controlplane.benchrun_window import Load, Window, foreign, measured
 from controlplane.clock import Clock
@@ -277,5 +277,4 @@ class Sweep:
 def _part(subject: Subject, begin_ms: float) -> bool:
     """Whether what was seen since then is only a part of a request."""
     seen = [report for report in subject.flow.reports if report.at_ms >= begin_ms]
-    # All of it here, so that what is judged a little later lies on the same side.
-    return short_of_s(seen, subject.flow.mean_output, share=1.0) is not None
+    return not saw_a_request(seen, subject.flow.mean_output)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.benchrun_steady import ENOUGH_REQUESTS, request_s, short_of_s
+from controlplane.benchrun_steady import ENOUGH_REQUESTS, request_s, saw_a_request, short_of_s
 from controlplane.load_reports import FlowReport, FlowRequest
 
 
@@ -38,8 +38,10 @@ def test_a_window_is_long_enough_from_a_requests_time_or_enough_requests_on(
     short = short_of_s(seen, mean_output)
     if many or seconds > 1.3 * takes:
         assert short is None
+        assert saw_a_request(seen, mean_output)
     elif seconds < 0.7 * takes:
         assert short == takes
+        assert not saw_a_request(seen, mean_output)
 
 
 def test_nothing_is_said_before_a_token_was_seen() -> None:
@@ -47,3 +49,4 @@ def test_nothing_is_said_before_a_token_was_seen() -> None:
     for seen in ((), (first,), (first, last), (last, first)):
         assert request_s(seen, 100) is None
         assert short_of_s(seen, 100) is None
+        assert not saw_a_request(seen, 100)
