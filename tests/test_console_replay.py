@@ -23,8 +23,7 @@ from controlplane.messages import OverrideRequest
 from controlplane.whatif_policy import read_policy
 from engine_patch.contract import Mode
 from store.policies import HysteresisPolicy
-from store.records import Decision
-from store.records import Marker
+from store.records import Decision, Marker
 from store.session_writer import SessionWriter
 from tests.console_replay_pictures import (
     ASKED,
