@@ -22,7 +22,7 @@ class SlowLine:
     def __init__(self, url: str, one_way_s: float, loss: float) -> None:
         parts = urlsplit(url)
         self._target = (parts.hostname or "", parts.port or 0)
-        self._one_way_s = one_way_s
+        self.one_way_s = one_way_s
         self._loss = loss
         self._chance = random.Random(1)
         self._server: asyncio.Server | None = None
@@ -77,7 +77,7 @@ class SlowLine:
             latest = 0.0
             while True:
                 data = await reader.read(1400)
-                late = self._one_way_s
+                late = self.one_way_s
                 if self._chance.random() < self._loss:
                     self.lost += 1
                     late += RETRANSMIT_S

@@ -27,19 +27,21 @@ async def test_a_slow_and_lossy_line_slows_the_numbers_not_the_keys(tmp_path: Pa
                 await shown(pilot, lambda: app.link.state is LinkState.LIVE)
                 await shown(pilot, lambda: confirmed(app) == "s3k1d4")
                 await reads(pilot, "LIVE ●")
-                taken = []
+                # So slow that a key which waited for it would show on the busiest machine.
+                line.one_way_s, taken = 1.0, []
                 for place in range(20):
                     begun = time.perf_counter()
                     await pilot.press("123456"[place % 6])
                     taken.append(time.perf_counter() - begun)
                 # Opening a screen never waits for the line; what it reads comes later.
-                assert sorted(taken)[len(taken) // 2] < 0.3
+                assert sorted(taken)[len(taken) // 2] < 1.0
+                line.one_way_s = 0.1
                 await pilot.press("2")
                 await fill_override(pilot, mode="off", length="1m", reason="slow line")
                 begun = time.monotonic()
                 await act(pilot)
                 await reads(pilot, "○ OFF", "engine confirms off")
-                assert time.monotonic() - begun < 5
+                assert time.monotonic() - begun < 30
                 for place, words in (("1", "1 engine"), ("4", "simulation table"), ("6", "op1")):
                     await pilot.press(place)
                     await reads(pilot, words)
