@@ -241,19 +241,16 @@ class TierController:
         fits = self.reserve != NEXT or length_of(wanted) <= reserved
         tier = wanted if fits else self.active
         # An off round that waits for slots is the bridge itself, so that a move up from off takes
-        # two rounds whatever it needs.
-        bridge = wanted != OFF and self._stale and OFF in self.states and not cold_by_environment()
-        if bridge:
-            tier = OFF
+        # two rounds whatever it needs; also where it is the first since the engine was idle, which
+        # left nothing stale but would do so now.
+        present = Round(tier, self.off.flavour(flavour) if tier == OFF else None)
+        needed = wanted != OFF and (self._stale or present.leaves_stale)
+        if needed and OFF in self.states and not cold_by_environment():
+            present = Round(OFF, OffFlavour.WARM, bridge=True)
             self.bridges += 1
-        self._activate(tier)
-        if tier == OFF:
-            self.round = Round(
-                OFF, OffFlavour.WARM if bridge else self.off.flavour(flavour), bridge=bridge
-            )
-        else:
-            self.round = Round(tier)
-        self._stale = self.round.leaves_stale
+        self._activate(present.tier)
+        self.round = present
+        self._stale = present.leaves_stale
 
     def _activate(self, tier: TierName) -> None:
         if tier == self.active:

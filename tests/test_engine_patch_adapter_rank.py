@@ -361,6 +361,19 @@ def test_after_keep_or_cold_a_bridge_comes_before_the_first_draft(
         assert tiers.bridges == bridges
 
 
+@pytest.mark.parametrize("flavour", list(OffFlavour))
+def test_the_first_batch_after_an_idle_off_is_the_bridge_where_it_waits_for_slots(
+    scheduler: Scheduler, tmp_path: Path, flavour: OffFlavour
+) -> None:
+    rank = _adaptive(scheduler, tmp_path)
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    rank.command(encode(RankCommand(mode=Mode.OFF, off_flavour=flavour), TIERS))
+    rank.idle()
+    rank.command(encode(RankCommand(mode=Mode.ON, tier="s1k1d2"), TIERS))
+    assert _steps(tiers, 2, 2, 2) == [0, 1, 1]
+
+
 def test_a_move_up_without_free_slots_is_refused_with_both_numbers(
     scheduler: Scheduler, tmp_path: Path
 ) -> None:

@@ -107,8 +107,6 @@ def test_switches_leave_nothing_behind(tmp_path: Path) -> None:
                 done = replica.switches - first
                 if (step := replica.ranks[0].confirm_steps) is not None:
                     steps[step] += 1
-                    if step > 2:
-                        print("SLOW", turn, tier, body, step, replica.model_dump_json(exclude={"kv"}), flush=True)
             # The same load without switches, for as long as the second half took.
             half = [row for row in rows if row["switches"] >= SWITCHES / 2]
             part_s = (half[-1]["seconds"] - half[0]["seconds"]) / (len(half) - 1)
@@ -142,7 +140,8 @@ def test_switches_leave_nothing_behind(tmp_path: Path) -> None:
         "growth_mb_per_minute": growth,
         "growth_mb_per_minute_without_switches": growth_still,
         "switches_per_minute": round(
-            60 * (half[-1]["switches"] - half[0]["switches"])
+            60
+            * (half[-1]["switches"] - half[0]["switches"])
             / (half[-1]["seconds"] - half[0]["seconds"])
         ),
         "slots_lost": used,
