@@ -19,11 +19,12 @@ from controlplane.engine_life import life_notes
 from controlplane.fleet_rules import ruled
 from controlplane.hub import Event
 from controlplane.messages import EngineStatus
-from controlplane.pace import SOON_S, phase_ms, renews
+from controlplane.pace import phase_ms
 from controlplane.pilot import Pilot, obeyed
 from controlplane.polled import Polled
 from controlplane.recording import Recorder
 from controlplane.restoring import restore
+from controlplane.sending import Sender
 from controlplane.settings import EngineSettings
 from controlplane.surroundings import Surroundings
 from engine_patch.costs import StepCost
@@ -33,12 +34,11 @@ from store.observations import EngineFacts, Gap, PluginStatus, Sample
 from store.policies import PolicyConfig
 from store.records import (
     Alarm,
-    Command,
+    CommandOutcome,
     ControlInput,
     EngineRecord,
     EngineSwitch,
     Marker,
-    OutcomeKind,
     Override,
     Tick,
 )
@@ -100,10 +100,7 @@ class Runner:
         self._scraped_mono_ms: int | None = None
         self._woken = asyncio.Event()
         self._ticked = asyncio.Condition()
-        self._next_command: Command | None = None
-        self._taken: Command | None = None
-        self._look_soon = False
-        self._sending = False
+        self._sender = Sender(client.put, start=self._start, told=self._answered, wake=self.wake)
         self._background: set[asyncio.Task[None]] = set()
         self._alarms: dict[str, Alarm] = {}
 
@@ -238,8 +235,7 @@ class Runner:
             # On its own: a person may have ended it meanwhile, and that record stays.
             self.recorder.keep([ended])
         if command is not None:
-            self._look_soon = tick.pending is not None or not renews(command, self._taken)
-            self._send(command)
+            self._sender.send(command, awaited=tick.pending is not None)
         if not stored.id:
             self._publish(stored)
         if self._around.webhooks is not None:
@@ -349,33 +345,15 @@ class Runner:
         since = self._around.clock.utc_ms() if before is None else before.since_utc_ms
         self._alarms[code] = Alarm(code=code, text=text, since_utc_ms=since)
 
-    # -- commands ----------------------------------------------------------------------------
-
-    def _send(self, command: Command) -> None:
-        """Send in the background, one at a time; of those that wait only the newest counts."""
-        self._next_command = command
-        if not self._sending:
-            self._sending = True
-            self._start(self._send_all())
-
-    async def _send_all(self) -> None:
-        try:
-            while (command := self._next_command) is not None:
-                self._next_command = None
-                outcome = await self._client.put(command)
-                self.counts.commands[outcome.kind] += 1
-                self._taken = command if outcome.kind is OutcomeKind.ACCEPTED else None
-                decision = self.pilot.answered(outcome)
-                if decision is not None:
-                    self.counts.decisions[decision.outcome] += 1
-                    self.recorder.keep([decision])
-                    if self._around.webhooks is not None:
-                        self._around.webhooks.settled(decision)
-                if self._next_command is None and self._look_soon:
-                    # Whether the ranks obeyed, for a true latency.
-                    asyncio.get_running_loop().call_later(SOON_S, self.wake)
-        finally:
-            self._sending = False
+    def _answered(self, outcome: CommandOutcome) -> None:
+        """The engine answered a command, or did not."""
+        self.counts.commands[outcome.kind] += 1
+        decision = self.pilot.answered(outcome)
+        if decision is not None:
+            self.counts.decisions[decision.outcome] += 1
+            self.recorder.keep([decision])
+            if self._around.webhooks is not None:
+                self._around.webhooks.settled(decision)
 
     async def _keep_metrics(self, seq: int) -> None:
         scrape = await self._client.scrape_metrics(seq)
