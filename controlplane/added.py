@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 
@@ -58,9 +59,20 @@ def added_record(
         # Facts are those of the server at that address.
         facts=None if known is None or moved else known.facts,
         added_utc_ms=now_utc_ms if known is None else known.added_utc_ms,
-        options=engine.model_dump_json(exclude_defaults=True),
+        options=_options(engine),
         source=source,
     )
+
+
+def _options(engine: EngineSettings) -> str:
+    """The settings as stored: what was given, and the policy whole.
+
+    Without its kind, which is a default of each policy, it could not be read again.
+    """
+    given = engine.model_dump(mode="json", exclude_defaults=True)
+    if engine.policy is not None:
+        given["policy"] = engine.policy.model_dump(mode="json")
+    return json.dumps(given)
 
 
 def keys_of(engine: EngineSettings) -> EngineKeys:
@@ -85,7 +97,12 @@ def added_engines(
         try:
             engine = EngineSettings.model_validate_json(record.options)
         except ValidationError:
-            log.error("engine %s was added with settings that cannot be read", record.engine_id)
+            log.error(
+                "engine %s is not looked after: the settings it was added with cannot be read; "
+                "add it again (specdeck fleet add %s)",
+                record.engine_id,
+                record.url,
+            )
             continue
         if engine.id not in ids and engine.url not in urls:
             found.append((engine, record))

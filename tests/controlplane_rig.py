@@ -54,8 +54,16 @@ class EmbeddedEngine:
         answer: dict[str, Any] = httpx.get(f"{self.url}/speculation", trust_env=False).json()
         return answer
 
-    def load(self, concurrency: int, *, tokens: int = 64) -> None:
-        """Keep so many requests running until ``unload``."""
+    def load(
+        self, concurrency: int, *, tokens: int = 64, through: httpx.Client | None = None
+    ) -> None:
+        """Keep so many requests running until ``unload``.
+
+        Args:
+            through: client of a router that they go to instead, with what it sends along.
+        """
+        url = self.url if through is None else through.base_url
+        headers = None if through is None else through.headers
 
         def drive() -> None:
             async def one(client: httpx.AsyncClient) -> None:
@@ -67,7 +75,7 @@ class EmbeddedEngine:
             async def all_of_them() -> None:
                 limits = httpx.Limits(max_connections=concurrency)
                 async with httpx.AsyncClient(
-                    base_url=self.url, limits=limits, timeout=10, trust_env=False
+                    base_url=url, headers=headers, limits=limits, timeout=10, trust_env=False
                 ) as client:
                     await asyncio.gather(*(one(client) for _ in range(concurrency)))
 
