@@ -23,7 +23,6 @@ import pytest
 from controlplane.router_workers import read_workers
 from tests.controlplane_rig import (
     BUSY,
-    ENGINE,
     EmbeddedEngine,
     Running,
     control_plane,
