@@ -32,8 +32,8 @@ from tests.controlplane_rig import (
 )
 
 KEY = "router-key-0001"
-ANSWERS = Path(__file__).parent / "samples/router-0.3.2/workers.json"
-"""``GET /workers`` of sglang-router 0.3.2 with two workers."""
+ANSWERS = Path(__file__).parent / "samples/router-0.3.2"
+"""``GET /workers`` of sglang-router 0.3.2: with two workers, and ``--dp-aware`` with one of DP 2."""
 real = pytest.mark.skipif(
     importlib.util.find_spec("sglang_router") is None,
     reason="sglang-router has wheels for Linux on x86-64 alone",
@@ -121,9 +121,16 @@ def tier(running: Running, engine_id: str) -> str | None:
     return None if tick is None else tick.confirmed
 
 
-def test_the_recorded_answer_names_both_engines() -> None:
-    found = read_workers(ANSWERS.read_bytes())
-    assert set(found.urls) == {"http://127.0.0.1:28101", "http://127.0.0.1:28102"}
+@pytest.mark.parametrize(
+    ("name", "urls"),
+    [
+        ("workers", {"http://127.0.0.1:28101", "http://127.0.0.1:28102"}),
+        ("workers-dp-aware", {"http://127.0.0.1:28101"}),
+    ],
+)
+def test_a_recorded_answer_names_each_engine_once(name: str, urls: set[str]) -> None:
+    found = read_workers((ANSWERS / f"{name}.json").read_bytes())
+    assert (set(found.urls), len(found.urls)) == (urls, len(urls))
     assert found.skipped == ()
 
 
