@@ -33,7 +33,7 @@ from tests.controlplane_rig import (
 
 KEY = "router-key-0001"
 ANSWERS = Path(__file__).parent / "samples/router-0.3.2"
-"""``GET /workers`` of sglang-router 0.3.2: with two workers, and ``--dp-aware`` with one of DP 2."""
+"""``GET /workers`` of sglang-router 0.3.2: two workers; ``--dp-aware`` and one worker of DP 2."""
 real = pytest.mark.skipif(
     importlib.util.find_spec("sglang_router") is None,
     reason="sglang-router has wheels for Linux on x86-64 alone",
