@@ -11,10 +11,11 @@ from controlplane.bench_analysis import analyse
 from controlplane.bench_import import import_results
 from controlplane.bench_read import BenchFileError
 
-pytestmark = pytest.mark.constructed
 SAMPLES = Path(__file__).parent / "samples/bench-constructed"
+RECORDED = Path(__file__).parent / "samples/bench-0.5.23"
 
 
+@pytest.mark.constructed
 def test_sglangs_own_benchmark_says_the_tier_and_the_cap_by_itself() -> None:
     file = import_results([SAMPLES / "sglang-plain.jsonl"], [SAMPLES / "sglang-chain.jsonl"])
     assert {run.tier for run in file.points} == {"plain", "s3k1d4"}
@@ -26,6 +27,24 @@ def test_sglangs_own_benchmark_says_the_tier_and_the_cap_by_itself() -> None:
     assert (found.crossover.low, found.crossover.high) == (16, 128)
 
 
+def test_recorded_results_of_sglangs_own_benchmark_are_read_and_judged() -> None:
+    file = import_results([RECORDED / "plain.jsonl"], [RECORDED / "chain.jsonl"])
+    assert [(run.tier, run.concurrency) for run in file.points] == [
+        (tier, clients) for tier in ("plain", "s3k1d4") for clients in (1, 4, 8)
+    ]
+    for run in file.points:
+        assert run.tok_s == pytest.approx(run.output_len * run.requests / run.seconds)
+        assert (run.cap, run.input_len, run.output_len, run.failed) == (16, 32, 48, 0)
+        assert (run.backend, run.engine_version) == ("torch_native", "SGLang 0.5.23")
+        assert run.not_comparable == ()
+        assert run.tpot_s is not None
+        assert (run.accept_length is None) == (run.tier == "plain")
+        assert run.accept_length is None or 1.5 < run.accept_length < 1.6
+    assert [point.concurrency for point in analyse(file).points] == [1, 4, 8]
+
+
+@pytest.mark.constructed
+@pytest.mark.constructed
 def test_results_under_the_wrong_heading_are_refused() -> None:
     with pytest.raises(BenchFileError, match="results of s3k1d4, not of a plain server"):
         import_results([SAMPLES / "sglang-chain.jsonl"], [])
@@ -33,6 +52,7 @@ def test_results_under_the_wrong_heading_are_refused() -> None:
         import_results([], [SAMPLES / "sglang-plain.jsonl"], tier="s1k1d2")
 
 
+@pytest.mark.constructed
 def test_aiperf_needs_the_tier_and_brings_the_rest() -> None:
     plain, spec = SAMPLES / "aiperf-plain-16.json", SAMPLES / "aiperf-spec-16.json"
     with pytest.raises(BenchFileError, match="give it with --tier"):
@@ -44,6 +64,7 @@ def test_aiperf_needs_the_tier_and_brings_the_rest() -> None:
     assert point.floor is None
 
 
+@pytest.mark.constructed
 def test_guidellm_brings_several_levels_and_open_ones_are_not_compared() -> None:
     file = import_results(
         [SAMPLES / "guidellm-plain.json"], [SAMPLES / "guidellm-spec.json"], tier="s3k1d4"
@@ -54,6 +75,7 @@ def test_guidellm_brings_several_levels_and_open_ones_are_not_compared() -> None
     assert "was not held" in found.not_comparable[0].reasons[0]
 
 
+@pytest.mark.constructed
 def test_files_given_twice_are_repeats() -> None:
     path = SAMPLES / "sglang-plain.jsonl"
     file = import_results([path, path], [])
@@ -67,11 +89,13 @@ def _changed(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
+@pytest.mark.constructed
 def test_a_run_at_a_rate_did_not_hold_its_concurrency(tmp_path: Path) -> None:
     file = import_results([_changed(tmp_path, request_rate=4.0)], [])
     assert "4 per second" in file.points[0].not_comparable[0]
 
 
+@pytest.mark.constructed
 def test_an_unlimited_run_needs_the_concurrency(tmp_path: Path) -> None:
     path = _changed(tmp_path, max_concurrency=None)
     with pytest.raises(BenchFileError, match=r"changed\.jsonl:1:1: .*--concurrency"):
@@ -79,6 +103,7 @@ def test_an_unlimited_run_needs_the_concurrency(tmp_path: Path) -> None:
     assert import_results([path], [], concurrency=32).points[0].concurrency == 32
 
 
+@pytest.mark.constructed
 def test_mean_lengths_that_hardly_differ_are_the_same_load(tmp_path: Path) -> None:
     path = _changed(tmp_path, total_output_tokens=4 * 254)
     file = import_results([SAMPLES / "sglang-plain.jsonl", path], [])
@@ -95,6 +120,7 @@ def test_mean_lengths_that_hardly_differ_are_the_same_load(tmp_path: Path) -> No
         ({"accept_length": 2.0}, "at most 1 tokens"),
     ],
 )
+@pytest.mark.constructed
 def test_impossible_figures_are_refused_with_their_place(
     tmp_path: Path, changes: dict[str, object], words: str
 ) -> None:
@@ -102,6 +128,7 @@ def test_impossible_figures_are_refused_with_their_place(
         import_results([_changed(tmp_path, **changes)], [])
 
 
+@pytest.mark.constructed
 def test_what_no_tool_wrote_is_refused_with_what_was_expected(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text('{"hello": 1}')
