@@ -4,10 +4,10 @@ Read as their writers document and write them:
 
 - ``sglang.benchmark.serving`` (SGLang 0.5.23): one JSON object per line, with ``max_concurrency``,
   ``output_throughput``, ``duration``, ``accept_length``, and the server's own ``server_info``.
-- aiperf: ``profile_export_aiperf.json``, one object per run; each metric an object with ``avg``;
-  the load under ``input_config.loadgen``.
-- guidellm: ``benchmarks.json``, an object with ``benchmarks``; each with ``config.strategy`` and
-  ``metrics``, a metric's figures under ``successful``.
+- aiperf (0.13.0): ``profile_export_aiperf.json``, one object per run; each metric an object with
+  ``avg``; the load under ``input_config.phases``, in earlier schemas ``input_config.loadgen``.
+- guidellm (0.8.1): ``benchmarks.json``, an object with ``benchmarks``; each with
+  ``config.strategy`` and ``metrics``, a metric's figures under ``successful``.
 
 The last two do not know what the server speculated with: the caller says it.
 """
@@ -184,11 +184,10 @@ def _sglang_tier(info: object) -> str | None:
 
 
 def _aiperf(row: Row) -> dict[str, Any]:
-    load = _get(row, "input_config", "loadgen")
     errors = _get(row, "error_request_count", "avg")
-    rate = _get(load, "request_rate")
+    concurrency, held = _aiperf_load(row)
     return {
-        "concurrency": _get(load, "concurrency"),
+        "concurrency": concurrency,
         "tok_s": _get(row, "output_token_throughput", "avg"),
         "seconds": _get(row, "benchmark_duration", "avg"),
         "requests": _whole(_get(row, "request_count", "avg")),
@@ -197,9 +196,25 @@ def _aiperf(row: Row) -> dict[str, Any]:
         "output_len": _whole(_get(row, "output_sequence_length", "avg")),
         "ttft_s": _seconds(_get(row, "time_to_first_token", "p50")),
         "tpot_s": _seconds(_get(row, "inter_token_latency", "p50")) or None,
-        "not_comparable": (("the run was cancelled",) if row.get("was_cancelled") else ())
-        + _open_loop(rate, _get(load, "concurrency")),
+        "not_comparable": (("the run was cancelled",) if row.get("was_cancelled") else ()) + held,
     }
+
+
+def _aiperf_load(row: Row) -> tuple[Any, tuple[str, ...]]:
+    """The concurrency, and why it was not held; ``loadgen`` until schema 1.3, then ``phases``."""
+    load = _get(row, "input_config", "loadgen")
+    phases = _get(row, "input_config", "phases")
+    for phase in phases if isinstance(phases, list) else ():
+        if _get(phase, "kind") == "profiling":
+            load = phase
+    mean = _whole(_get(row, "effective_concurrency", "avg"))
+    concurrency = _get(load, "concurrency") or mean
+    kind = _get(load, "type")
+    rate = _get(load, "request_rate") if kind is None else _get(load, "rate")
+    held = _open_loop(rate, concurrency)
+    if not held and kind not in (None, "concurrency"):
+        held = (f"load {kind}: concurrency {concurrency or '-'} was not held",)
+    return concurrency, held
 
 
 def _guidellm(row: Row) -> dict[str, Any]:
@@ -223,8 +238,8 @@ def _guidellm(row: Row) -> dict[str, Any]:
         "input_len": _whole(_get(metrics, "prompt_token_count", "successful", "mean")),
         "output_len": _whole(_get(metrics, "output_token_count", "successful", "mean")),
         "ttft_s": _seconds(_get(metrics, "time_to_first_token_ms", "successful", "median")),
-        "tpot_s": _seconds(_get(metrics, "time_per_output_token_ms", "successful", "median"))
-        or None,
+        # What guidellm calls the time per output token counts the first token's wait as well.
+        "tpot_s": _seconds(_get(metrics, "inter_token_latency_ms", "successful", "median")) or None,
         "not_comparable": held,
     }
 

@@ -44,6 +44,28 @@ def test_recorded_results_of_sglangs_own_benchmark_are_read_and_judged() -> None
 
 
 @pytest.mark.constructed
+def test_a_recorded_result_of_aiperf_tells_its_concurrency_and_whether_it_was_held() -> None:
+    paths = [RECORDED / "aiperf-0.13.0-4.json", RECORDED / "aiperf-0.13.0-rate.json"]
+    held, open_loop = import_results([], paths, tier="s3k1d4").points
+    assert (held.concurrency, held.requests, held.failed, held.not_comparable) == (4, 12, 0, ())
+    assert held.tok_s == pytest.approx(566 / 0.8489, rel=0.02)
+    assert held.tpot_s == pytest.approx(0.002935, rel=1e-3)
+    assert (held.input_len, held.output_len) == (32, 47)
+    assert open_loop.not_comparable == (
+        f"requests came at 20 per second: concurrency {open_loop.concurrency} was not held",
+    )
+
+
+def test_a_recorded_result_of_guidellm_has_the_time_per_token_without_the_first() -> None:
+    (run,) = import_results([], [RECORDED / "guidellm-0.8.1.json"], tier="s3k1d4").points
+    assert (run.concurrency, run.requests, run.failed, run.output_len) == (4, 12, 0, 32)
+    assert run.not_comparable == ()
+    metrics = json.loads((RECORDED / "guidellm-0.8.1.json").read_text())["benchmarks"][0]["metrics"]
+    latency = metrics["request_latency"]["successful"]["mean"]
+    first = metrics["time_to_first_token_ms"]["successful"]["mean"] / 1000
+    assert run.tpot_s == pytest.approx((latency - first) / 31, rel=0.02)
+
+
 @pytest.mark.constructed
 def test_results_under_the_wrong_heading_are_refused() -> None:
     with pytest.raises(BenchFileError, match="results of s3k1d4, not of a plain server"):
