@@ -62,6 +62,12 @@ def settle(pending: Pending, outcome: Outcome, at_utc_ms: int, message: str = ""
     )
 
 
+def left_open(decision: Decision, at_utc_ms: int) -> Decision:
+    """The record of a decision whose outcome nobody waits for any more."""
+    lost = {"outcome": Outcome.TIMED_OUT, "settled_utc_ms": at_utc_ms, "message": UNSETTLED}
+    return decision.model_copy(update=lost)
+
+
 @dataclass(frozen=True, slots=True)
 class Reconciled:
     """One step's outcome: the new state, what to send, and the decisions made or settled."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from controlplane import controller
 from controlplane.capabilities import observing_only
 from controlplane.controller import ControllerConfig, ControllerState
-from controlplane.obedience import UNSETTLED, settle
+from controlplane.obedience import left_open
 from controlplane.policy_choice import choose
 from controlplane.sessions_inputs import Intake
 from controlplane.settings import EngineSettings
@@ -23,16 +23,7 @@ from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Thresholds
 from store.observations import EngineFacts, Gap, Observation, Sample
 from store.policies import PolicyConfig, Stance
-from store.records import (
-    Command,
-    CommandOutcome,
-    Decision,
-    Outcome,
-    Override,
-    Reason,
-    Tick,
-    Verdict,
-)
+from store.records import Command, CommandOutcome, Decision, Override, Reason, Tick, Verdict
 
 NO_POLICY = 0
 """Policy version of ticks before the first contact, when there is no policy yet."""
@@ -187,9 +178,7 @@ class Pilot:
     def left(self, now_utc_ms: int) -> Decision | None:
         """Nobody will look at the engine from now on: the decision that this leaves unsettled."""
         pending = None if self._state is None else self._state.obedience.pending
-        if pending is None:
-            return None
-        return settle(pending, Outcome.TIMED_OUT, now_utc_ms, UNSETTLED)
+        return None if pending is None else left_open(pending.decision, now_utc_ms)
 
     def _before_contact(self, observation: Observation) -> Tick:
         """A tick while nothing is known of the engine, so that a person sees why."""

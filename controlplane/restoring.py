@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controlplane.obedience import UNSETTLED
+from controlplane.obedience import left_open
 from store.db import Record, Store
 from store.policies import PolicyConfig
 from store.records import EngineRecord, Outcome, Override
@@ -50,9 +50,8 @@ def restore(store: Store, engine_id: str, now_utc_ms: int) -> Restored:
         update = {"ended_utc_ms": newest.expires_utc_ms, "ended_by": "expired"}
         repairs.append(newest.model_copy(update=update))
         newest = None
-    lost = {"outcome": Outcome.TIMED_OUT, "message": UNSETTLED, "settled_utc_ms": now_utc_ms}
     repairs += [
-        decision.model_copy(update=lost)
+        left_open(decision, now_utc_ms)
         for decision in store.decisions(engine_id, limit=50)
         if decision.outcome is Outcome.REQUESTED
     ]
