@@ -26,7 +26,7 @@ import httpx
 
 from controlplane.bench_records import BenchFile
 from controlplane.benchrun_flow import FlowProcess
-from controlplane.benchrun_steady import short_of_s
+from controlplane.benchrun_steady import saw_a_request
 from controlplane.benchrun_window import Load
 from controlplane.client import ControlPlaneClient
 from controlplane.load_reports import FlowSettings
@@ -82,7 +82,7 @@ class Bench:
             tiers |= await self.tiers()
             seen = [one for one in self.flow.reports if one.at_ms >= first.at_ms]
             passed = (seen[-1].at_ms - first.at_ms) / 1000
-            part = short_of_s(seen, self.flow.mean_output) is not None
+            part = not saw_a_request(seen, self.flow.mean_output)
             if passed >= self.said.window and not (part and passed < LONGEST * self.said.window):
                 break
         cpu = (seen[-1].cpu_s - first.cpu_s) / passed
