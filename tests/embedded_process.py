@@ -39,10 +39,10 @@ class Embedded:
         with ThreadPoolExecutor(count) as pool:
             return list(pool.map(lambda _: self.generate(output), range(count)))
 
-    def until_running(self, count: int) -> None:
-        """Wait until so many requests are in the running batches."""
+    def until(self, count: int, what: str = "running") -> None:
+        """Wait until a number of all replicas together, the running requests, is so high."""
         end = time.monotonic() + 60
-        while sum(one["running"] for one in self.speculation()["replicas"]) < count:
+        while sum(one[what] for one in self.speculation()["replicas"]) < count:
             assert time.monotonic() < end, self.speculation()["replicas"]
             time.sleep(0.01)
 

@@ -31,15 +31,11 @@ from tests.controlplane_rig import (
     control_plane,
     embedded_engine,
     settings_of,
+    until,
 )
-from tests.controlplane_rig import until as within
 from tests.controlplane_script import facts as scripted_facts
 
 COST = StepCost(tier="s3k1d4", bucket=8, samples=100, mean_ms=10.0)
-
-
-async def until(condition: Any) -> None:
-    await within(condition, 30.0)
 
 
 def facts(version: str = "0.5.23", **more: Any) -> EngineFacts:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -23,8 +22,8 @@ from tests.controlplane_rig import (
     control_plane,
     embedded_engine,
     settings_of,
+    until,
 )
-from tests.controlplane_rig import until as within
 from tests.controlplane_script import facts, two_tiers
 
 FIRST = PolicyConfig(
@@ -92,10 +91,6 @@ def engine() -> Iterator[EmbeddedEngine]:
 def second() -> Iterator[EmbeddedEngine]:
     with embedded_engine("--tiers", "off,s3k1d4") as started:
         yield started
-
-
-async def until(condition: Any) -> None:
-    await within(condition, 30.0)
 
 
 def policy(running: Running, engine_id: str) -> PolicyConfig | None:

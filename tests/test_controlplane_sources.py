@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from tests.controlplane_rig import (
     control_plane,
     embedded_engine,
     settings_of,
+    until,
 )
-from tests.controlplane_rig import until as within
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,6 @@ def second() -> Iterator[EmbeddedEngine]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines_file.FileSource, "every_s", 0.05)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    await within(condition, 30.0)
 
 
 LISTS = ("ticks", "decisions", "switches", "policies", "markers")

@@ -27,6 +27,7 @@ from tests.controlplane_rig import (
 )
 
 ADDED = "e2"
+WANTED = OverrideRequest(mode=Mode.OFF, length_s=600, author="alice", reason="a test")
 
 
 @pytest.fixture
@@ -56,8 +57,7 @@ async def test_a_stop_settles_the_decision_that_is_on_its_way(
     settings = settings_of(tmp_path, liar.url)
     async with control_plane(settings) as one, one.client() as client:
         await until(lambda: one.service.runners[ENGINE].pilot.facts is not None)
-        wanted = OverrideRequest(mode=Mode.OFF, length_s=600, author="alice", reason="a test")
-        await client.set_override(ENGINE, wanted)
+        await client.set_override(ENGINE, WANTED)
         await until(lambda: _asked(one, ENGINE))
     with Store.open(tmp_path / "deck.sqlite3", read_only=True) as store:
         newest = store.decisions(ENGINE)[0]
@@ -74,8 +74,7 @@ async def test_an_engine_that_is_left_alone_leaves_no_decision_open(
         )
         await client.add_engine(add)
         await until(lambda: one.service.runners[ADDED].pilot.facts is not None)
-        wanted = OverrideRequest(mode=Mode.OFF, length_s=600, author="alice", reason="a test")
-        await client.set_override(ADDED, wanted)
+        await client.set_override(ADDED, WANTED)
         await until(lambda: _asked(one, ADDED))
         remove = RemoveEngineRequest(author="alice", reason="it is done with")
         await client.remove_engine(ADDED, remove)

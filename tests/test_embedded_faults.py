@@ -107,7 +107,7 @@ def test_restart_gives_a_new_boot_fails_what_is_in_flight_and_counts_from_zero(
     answers: list[httpx.Response] = []
     worker = threading.Thread(target=lambda: answers.append(engine.generate(output=5000)))
     worker.start()
-    engine.until_running(1)
+    engine.until(1)
     engine.fault(restart=True)
     worker.join(timeout=60)
     after = engine.speculation()
@@ -180,12 +180,9 @@ def test_kv_pressure_fills_the_pool_and_goes_away(engine: Embedded) -> None:
 def test_kv_pressure_retracts_running_requests(engine: Embedded) -> None:
     worker = threading.Thread(target=engine.generate_many, args=(8, 400))
     worker.start()
-    engine.until_running(8)
+    engine.until(8)
     engine.fault(kv_pressure=861_668 - 1500)
-    end = time.monotonic() + 60
-    while not engine.speculation()["replicas"][0]["retractions"]:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    engine.until(1, "retractions")
     engine.fault(clear=True)
     worker.join(timeout=60)
     assert engine.speculation()["replicas"][0]["finished"] == 8

@@ -72,7 +72,7 @@ def test_an_engine_that_was_stopped_for_a_while_marks_its_run_invalid() -> None:
         assert engine.speculation()["simulation"]["valid"]
         worker = threading.Thread(target=engine.generate_many, args=(8, 300))
         worker.start()
-        engine.until_running(8)
+        engine.until(8)
         engine.process.send_signal(signal.SIGSTOP)
         time.sleep(1.5)
         engine.process.send_signal(signal.SIGCONT)
@@ -88,7 +88,7 @@ def test_it_stops_cleanly_while_requests_are_under_way() -> None:
         answers: list[httpx.Response] = []
         worker = threading.Thread(target=lambda: answers.append(engine.generate(output=20_000)))
         worker.start()
-        engine.until_running(1)
+        engine.until(1)
         engine.process.terminate()
         worker.join(timeout=60)
         assert engine.process.wait(timeout=60) == 0
