@@ -12,9 +12,9 @@ from typing import Any
 
 from engine_patch import (
     adapter_build,
+    adapter_decode,
     adapter_flavour,
     adapter_launch,
-    adapter_off,
     adapter_relay,
     adapter_reserve,
     adapter_scheduler,
@@ -39,7 +39,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "EagleDraftWorker._draft_extend_for_prefill": adapter_relay.prefill,
     "EagleDraftWorker._draft_extend_for_decode": adapter_flavour.extend,
     "EagleDraftInput.create_idle_input": adapter_relay.idle_input,
-    "eagle_prepare_for_verify": adapter_off.prepare,
+    "EAGLEWorkerV2._build_trivial_verify_input": adapter_decode.one_node,
+    "EAGLEWorkerV2.verify": adapter_decode.verify,
+    "FutureMap.stash": adapter_decode.stash,
+    "eagle_prepare_for_verify": adapter_decode.prepare,
     "StandaloneWorkerV2.__init__": adapter_build.give_standalone_a_controller,
     "get_batch_sizes_to_capture": adapter_build.capture_sizes,
     "ModelRunner.max_decode_logits_rows": adapter_build.logits_rows,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from engine_patch import adapter_relay, adapter_sglang, adapter_tiers
+from engine_patch import adapter_decode, adapter_relay, adapter_sglang, adapter_tiers
 from engine_patch.adapter_off import Off
 from engine_patch.contract import OffFlavour
 
@@ -35,7 +35,8 @@ def extend(
         return None
     if flavour is OffFlavour.KEEP:
         keep(off, draft_worker, batch, result, result.logits_output.hidden_states)
-    tiers.worker._stub_skipped_draft_extend(batch, result)
+    if adapter_decode.relays_candidates(batch, result):
+        tiers.worker._stub_skipped_draft_extend(batch, result)
     adapter_sglang.hand_over_read_done(
         tiers.worker.target_worker.model_runner, draft_worker.draft_runner
     )
@@ -98,7 +99,7 @@ def keep(
 
 
 def try_keep(off: Off, draft_worker: Any) -> None:
-    """At start-up: keep one made-up token in the slot of padding, and see what attention was given.
+    """At start-up: keep one made-up token in a slot, and see what attention was given.
 
     Shows that this drafter can be stopped at its attention and that its keys and values arrive in
     the pool; whether they are those of a whole draft-extend is seen in the first off round.
@@ -120,7 +121,8 @@ def _stored_otherwise(off: Off, draft_worker: Any) -> str:
 
     runner, attention = draft_worker.draft_runner, off.attention()
     pool, device = runner.token_to_kv_pool, draft_worker.device
-    at = torch.zeros(1, dtype=torch.int64, device=device)
+    # The first slot that a request can have: SGLang's CUDA kernel stores nothing in padding's.
+    at = torch.full((1,), int(pool.page_size), dtype=torch.int64, device=device)
     batch = SimpleNamespace(out_cache_loc=at, seq_lens=torch.ones_like(at))
     result = SimpleNamespace(next_token_ids=torch.ones_like(at))
     with torch.inference_mode():

@@ -1,18 +1,15 @@
 """Tier off as ordinary decode, and what the drafter does meanwhile.
 
 SGLang's own step 0 still verifies one token per request, which is as fast as plain decode on FA3
-and a quarter of it on triton (measured, see docs/engine.md).  Here the verify step is left as it is
-and only what it forwards is changed: a DECODE batch in place of a one-node tree.  Sampling,
-grammar, log-probabilities, lengths and the relay are SGLang's code, unchanged.
-
-``adapter_flavour`` is what the drafter does meanwhile.  After keep and cold the controller lets one
-off round run the whole draft-extend (the bridge) before the first draft.
+and a quarter of it on triton (measured, see docs/engine.md).  Here its graphs capture ordinary
+decode; ``adapter_decode`` is the round that replays them, ``adapter_flavour`` what the drafter does
+meanwhile.  After keep and cold the controller lets one off round run the whole draft-extend (the
+bridge) before the first draft.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -218,56 +215,3 @@ def decode_runner(base: Any) -> Any:
 
     return PlainDecodeRunner
 
-
-def prepare(
-    original: Callable[..., Any],
-    verify_input: Any,
-    req_to_token_pool: Any,
-    batch: Any,
-    target_worker: Any,
-) -> Any:
-    """Around ``eagle_prepare_for_verify``: an off round forwards an ordinary decode batch."""
-    tiers = adapter_tiers.controller()
-    if tiers is None or verify_input.spec_steps or batch.forward_mode.is_idle():
-        return original(verify_input, req_to_token_pool, batch, target_worker)
-    runner = target_worker.model_runner
-    # Only graph rounds set the event; an older one would let the scheduler write too early.
-    adapter_sglang.clear_read_done(runner)
-    if tiers.off.kind is not OffKind.PLAIN_PATH:
-        return original(verify_input, req_to_token_pool, batch, target_worker)
-    return decode_batch(verify_input, req_to_token_pool, batch, runner)
-
-
-def decode_batch(
-    verify_input: Any, req_to_token_pool: Any, batch: Any, runner: Any
-) -> tuple[Any, bool]:
-    """The forward batch of an off round, and whether it replays a graph."""
-    from sglang.srt.model_executor.forward_batch_info import (
-        CaptureHiddenMode,
-        ForwardBatch,
-        ForwardMode,
-    )
-
-    # The new token's slot is the first of the request's reserve, the one verify would use.
-    where = batch.seq_lens
-    batch.input_ids = verify_input.draft_token
-    batch.out_cache_loc = req_to_token_pool.req_to_token[batch.req_pool_indices, where].to(
-        where.dtype
-    )
-    batch.forward_mode = ForwardMode.DECODE
-    # Speculation keeps seq_lens without this round's token, decode counts it; the batch itself
-    # must keep the shorter lengths, which the rest of the round is computed from.
-    seen = copy.copy(batch)
-    seen.spec_info = None
-    seen.seq_lens = where + 1
-    seen.seq_lens_sum = None
-    if batch.seq_lens_cpu is not None:
-        seen.seq_lens_cpu = batch.seq_lens_cpu + 1
-    forward = ForwardBatch.init_new(
-        seen,
-        runner,
-        capture_hidden_mode=CaptureHiddenMode.FULL,
-        return_hidden_states_before_norm=False,
-    )
-    graphs = runner.decode_cuda_graph_runner
-    return forward, bool(graphs and graphs.can_run_graph(forward))

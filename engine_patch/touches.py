@@ -96,6 +96,7 @@ _WORKER = "sglang.srt.speculative.eagle_worker_v2"
 _SCHEDULER = "sglang.srt.managers.scheduler"
 _BATCH = "sglang.srt.managers.schedule_batch"
 _RESULT = "sglang.srt.managers.utils"
+_RELAY = "sglang.srt.managers.overlap_utils"
 _POOL = "sglang.srt.managers.scheduler_components.pool_stats_observer"
 _MESSAGES = "sglang.srt.managers.io_struct"
 _CONTROL = "sglang.srt.managers.tokenizer_control_mixin"
@@ -199,6 +200,21 @@ TABLE: tuple[Touch, ...] = (
     _function(_UTILS, "eagle_prepare_for_verify", "forwards an ordinary decode batch while off",
               "verify_input", "req_to_token_pool", "batch", "target_worker",
               hook="around", place=Place.WORKER),
+    _method(_WORKER, "EAGLEWorkerV2._build_trivial_verify_input", "builds no tree while off",
+            "batch", hook="around", place=Place.WORKER),
+    Touch(_WORKER, "EAGLEWorkerV2.verify", Kind.METHOD, "forwards and samples while off",
+          hook="around", place=Place.WORKER),
+    _method(_RELAY, "FutureMap.stash", "relays the token alone while off", "future_indices",
+            "payload", hook="around", place=Place.WORKER),
+    _method(_MODEL, "ModelRunner.sample", "samples while off", "logits_output", "forward_batch"),
+    *_reads(_INFO, "a round without a tree", "EagleVerifyInput", "draft_token", "spec_steps"),
+    *_reads(_INFO, "a round without a tree", "EagleDraftInput", "bonus_tokens"),
+    *_reads(_RELAY, "candidates of a round", "RelayPayload", "topk_p", "bonus_tokens"),
+    *_reads(_BATCH, "rounds that need SGLang's verify", "ScheduleBatch", "has_grammar",
+            "return_logprob", "enable_overlap", "sampling_info"),
+    *_reads(_RESULT, "the result of a round", "GenerationBatchResult", "next_token_ids",
+            "speculative_num_draft_tokens", "next_draft_input", "accept_lens", "new_seq_lens",
+            "routed_experts_output", "indexer_topk_output", "extra_keep_alive_refs"),
     _method(f"{_RUNNERS}.decode_cuda_graph_runner", "DecodeCudaGraphRunner.__init__",
             "captures ordinary decode for off", "model_runner"),
     _method(f"{_RUNNERS}.decode_cuda_graph_runner", "DecodeCudaGraphRunner.get_spec_info",
@@ -216,6 +232,7 @@ TABLE: tuple[Touch, ...] = (
     Touch(_MEMORY, "MHATokenToKVPool.set_kv_buffer", Kind.METHOD,
           "keeps the drafter's keys and values",
           ("layer", "loc_info", "cache_k", "cache_v", "k_scale", "v_scale")),
+    *_reads(_MEMORY, "a slot to try keep in", "KVCache", "page_size"),
     *_reads(_RADIX, "keeps the drafter's keys and values", "RadixAttention", "tp_k_head_num",
             "tp_v_head_num", "qk_head_dim", "v_head_dim", "layer_id", "k_scale", "v_scale"),
     *_reads(_BATCH, "keeps requests with a hole out of the prefix cache", "Req",

@@ -30,7 +30,8 @@ import contextlib
 import json
 import os
 
-from engine_patch import adapter_flavour, adapter_off, adapter_relay, adapter_reserve, adapter_tiers
+from engine_patch import adapter_decode, adapter_flavour, adapter_relay, adapter_reserve
+from engine_patch import adapter_tiers
 from engine_patch.tier import TierShape
 from sglang.srt import runtime_context
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -73,10 +74,10 @@ def draft(original, worker, batch, *args, **kwargs):
     return original(worker, batch, *args, **kwargs)
 
 
-def watched(verify_input, pool, batch, runner):
+def watched(tokens, pool, batch, runner):
     """An off round: one token per request."""
     reserved(batch, 1, active())
-    return decode_batch(verify_input, pool, batch, runner)
+    return forward_batch(tokens, pool, batch, runner)
 
 
 def narrow(worker):
@@ -93,14 +94,14 @@ def kept_return(controller, tier):
     controller.active = tier
 
 
-def short(verify_input, pool, batch, runner):
+def short(tokens, pool, batch, runner):
     """An off round that does not see its own token."""
-    forward, replays = watched(verify_input, pool, batch, runner)
+    forward, *rest = watched(tokens, pool, batch, runner)
     forward.seq_lens = forward.seq_lens - 1
-    return forward, replays
+    return forward, *rest
 
 
-decode_batch = adapter_off.decode_batch
+forward_batch = adapter_decode.forward_batch
 
 
 def broken(off, draft_worker, batch, result, hidden_states, given=None):
@@ -108,10 +109,21 @@ def broken(off, draft_worker, batch, result, hidden_states, given=None):
     raise TypeError("no such forward")
 
 
+def unpadded(original, pool, layer, loc_info, *args, **kwargs):
+    """SGLang's CUDA kernel stores nothing in the slot of padding; its CPU path does."""
+    where = pool.get_key_buffer(layer.layer_id), pool.get_value_buffer(layer.layer_id)
+    before = [buffer[0].clone() for buffer in where]
+    original(pool, layer, loc_info, *args, **kwargs)
+    for buffer, padding in zip(where, before, strict=True):
+        buffer[0] = padding
+
+
 def register():
+    path = "sglang.srt.mem_cache.memory_pool.MHATokenToKVPool.set_kv_buffer"
+    HookRegistry.register(path, unpadded, HookType.AROUND)
     if os.environ.get("TIER_CHECKS_BROKEN_KEEP"):
         adapter_flavour.keep = broken
-    adapter_off.decode_batch = watched
+    adapter_decode.forward_batch = watched
     fault = os.environ.get("TIER_CHECKS_FAULT")
     if fault == "width":
         adapter_relay.full_width = narrow
@@ -121,7 +133,7 @@ def register():
         # Every tier seems to fit into what was reserved.
         adapter_reserve.length_of = lambda tier: 0
     elif fault == "length":
-        adapter_off.decode_batch = short
+        adapter_decode.forward_batch = short
     path = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft"
     HookRegistry.register(path, draft, HookType.AROUND)
 '''

@@ -5,13 +5,13 @@ def register() -> None:
     """Shorten the lengths of every off round by one."""
     from typing import Any
 
-    from engine_patch import adapter_off
+    from engine_patch import adapter_decode
 
-    right = adapter_off.decode_batch
+    right = adapter_decode.forward_batch
 
-    def short(verify_input: Any, pool: Any, batch: Any, runner: Any) -> Any:
-        forward, replays = right(verify_input, pool, batch, runner)
+    def short(tokens: Any, pool: Any, batch: Any, runner: Any) -> Any:
+        forward, *rest = right(tokens, pool, batch, runner)
         forward.seq_lens = forward.seq_lens - 1
-        return forward, replays
+        return forward, *rest
 
-    adapter_off.decode_batch = short
+    adapter_decode.forward_batch = short

@@ -1,0 +1,143 @@
+"""What the GPU does in one decode round: kernels, their times, and the time it waits.
+
+Runs on the GPU machine beside the servers.  Each ``--case NAME=URL[,TIER]`` is put under a constant
+batch, SGLang's own profiler records a few dozen rounds (GPU activity alone), and its trace is
+reduced to a table: per kernel how often in a round and how long, apart for what a CUDA graph
+replays and what is launched by itself.  A recorded round is slower than an unrecorded one; compare
+cases with each other, and take times of rounds from ``rounds.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import glob
+import gzip
+import json
+import os
+import tempfile
+from collections import defaultdict
+from typing import Any
+
+import aiohttp
+from rounds import Server
+
+GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+def short(name: str) -> str:
+    """A kernel's name without its template arguments' depths."""
+    return name.replace("void ", "").replace("at::native::", "")[:160]
+
+
+def reduce_trace(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The table of a trace's rounds, times in microseconds."""
+    work = sorted(
+        (e for e in events if e.get("ph") == "X" and e.get("cat") in GPU_WORK),
+        key=lambda e: e["ts"],
+    )
+    # One argmax (greedy sampling) per round marks where it ends.
+    marks = [e["ts"] for e in work if "ArgMax" in e["name"]]
+    if len(marks) < 3:
+        raise RuntimeError(f"{len(marks)} rounds in the trace: nothing to compare")
+    first, last, rounds = marks[0], marks[-1], len(marks) - 1
+    inside = [e for e in work if first <= e["ts"] < last]
+    busy, end = 0.0, 0.0
+    table: dict[tuple[bool, str], list[float]] = defaultdict(list)
+    for event in inside:
+        start, stop = event["ts"], event["ts"] + event["dur"]
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+        graph = bool(event.get("args", {}).get("graph node id"))
+        table[graph, short(event["name"])].append(event["dur"])
+    rows = [
+        {
+            "kernel": name,
+            "in_graph": graph,
+            "per_round": round(len(times) / rounds, 2),
+            "us_each": round(sum(times) / len(times), 2),
+            "us_per_round": round(sum(times) / rounds, 2),
+        }
+        for (graph, name), times in table.items()
+    ]
+    middle = marks[len(marks) // 2], marks[len(marks) // 2 + 1]
+    span = (last - first) / rounds
+    return {
+        "rounds": rounds,
+        "round_us": round(span, 1),
+        "busy_us": round(busy / rounds, 1),
+        "idle_us": round(span - busy / rounds, 1),
+        "launched_alone_us": round(sum(r["us_per_round"] for r in rows if not r["in_graph"]), 1),
+        "kernels": sorted(rows, key=lambda row: -row["us_per_round"]),
+        # One round in order, without what a graph replays.
+        "one_round": [
+            [round(e["ts"] - middle[0], 1), e["dur"], e["args"].get("stream"), short(e["name"])[:90]]
+            for e in inside
+            if middle[0] <= e["ts"] < middle[1] and not e.get("args", {}).get("graph node id")
+        ],
+    }
+
+
+async def record(server: Server, clients: int, steps: int) -> dict[str, Any]:
+    """Profile ``steps`` forward passes at a constant batch."""
+    folder = tempfile.mkdtemp(prefix="profile-")
+    jobs = [asyncio.create_task(server.generate(1200)) for _ in range(clients)]
+    await asyncio.sleep(1.5)
+    body = {"output_dir": folder, "num_steps": steps, "activities": ["GPU"],
+            "with_stack": False, "record_shapes": False}  # fmt: skip
+    async with server.session.post(server.url + "/start_profile", json=body) as reply:
+        if reply.status != 200:
+            raise RuntimeError(f"{reply.status} {await reply.text()}")
+    for _ in range(300):
+        await asyncio.sleep(0.1)
+        found = glob.glob(os.path.join(folder, "**", "*.trace.json.gz"), recursive=True)
+        if found and all(os.path.getsize(path) for path in found):
+            break
+    else:
+        raise RuntimeError("SGLang wrote no trace within 30 s")
+    for job in jobs:
+        job.cancel()
+    await asyncio.gather(*jobs, return_exceptions=True)
+    for _ in range(50):
+        try:
+            with gzip.open(found[0], "rt", encoding="utf-8") as file:
+                return reduce_trace(json.load(file)["traceEvents"])
+        except (EOFError, ValueError):
+            await asyncio.sleep(0.2)  # still being written
+    raise RuntimeError(f"{found[0]} does not become readable")
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", action="append", required=True, help="NAME=URL[,TIER]")
+    parser.add_argument("--clients", default="1,16")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--label", required=True)
+    parser.add_argument("--out", required=True)
+    chosen = parser.parse_args()
+    result: dict[str, Any] = {"label": chosen.label, "cases": []}
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
+    ) as session:
+        for clients in (int(c) for c in chosen.clients.split(",")):
+            for case in chosen.case:
+                name, _, where = case.partition("=")
+                url, _, tier = where.partition(",")
+                server = Server(session, name, url)
+                row: dict[str, Any] = {"name": name, "clients": clients}
+                try:
+                    if tier:
+                        await server.tier(tier)
+                    row |= await record(server, clients, chosen.steps)
+                except (RuntimeError, aiohttp.ClientError, TimeoutError) as error:
+                    row["error"] = repr(error)
+                result["cases"].append(row)
+                print(json.dumps({k: v for k, v in row.items() if k not in ("kernels", "one_round")}),
+                      flush=True)  # fmt: skip
+                with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: PTH123
+                    json.dump(result, file, indent=1)
+                await asyncio.sleep(1.0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
