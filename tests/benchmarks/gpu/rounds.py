@@ -30,6 +30,7 @@ class Server:
         self.session, self.name, self.url = session, name, url
         self.generation = int(time.time())
         self.random = random.Random(7)
+        self.flavour: str | None = None
 
     async def get(self, path: str) -> Any:
         async with self.session.get(self.url + path) as reply:
@@ -44,11 +45,13 @@ class Server:
     async def tier(self, name: str) -> float:
         """Ask for a tier; returns seconds until every rank reports it."""
         start = time.perf_counter()
-        # "off-cold" is off in that flavour.
+        # "off-cold" is off in that flavour; a flavour stays until another is asked for.
         name, _, flavour = name.partition("-")
-        mode = {"mode": "off"} if name == "off" else {"mode": "on", "tier": name}
-        if flavour:
-            mode["off_flavour"] = flavour
+        if self.flavour is None:
+            self.flavour = (await self.get("/speculation"))["off_flavour"]
+        mode = {"mode": "on", "tier": name}
+        if name == "off":
+            mode = {"mode": "off"} | {"off_flavour": f for f in [flavour or self.flavour] if f}
         status, answer = await self.put(**mode)
         if status != 200:
             raise RuntimeError(f"{self.name}: {name}: {status} {answer}")
