@@ -9,11 +9,12 @@ behind (a whole draft-extend, grammars, log-probabilities, watermarks) still go 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
 
-from engine_patch import adapter_sglang, adapter_tiers
+from engine_patch import adapter_keep, adapter_sglang, adapter_tiers
 from engine_patch.contract import OffFlavour, OffKind
 
 _PLAIN = "specdeck_plain"
@@ -138,8 +139,9 @@ def verify(original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **
         given.draft_token, worker.req_to_token_pool, batch, target.model_runner
     )
     output = target.forward_batch_generation(batch=None, forward_batch=forward, is_verify=True)
-    tokens = target.model_runner.sample(output.logits_output, forward)
-    return GenerationBatchResult(
+    with _drafter_beside(worker, output.logits_output) as done:
+        tokens = target.model_runner.sample(output.logits_output, forward)
+    result = GenerationBatchResult(
         logits_output=output.logits_output,
         next_token_ids=tokens,
         can_run_cuda_graph=graph,
@@ -151,6 +153,16 @@ def verify(original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **
         indexer_topk_output=output.indexer_topk_output,
         extra_keep_alive_refs=[forward],
     )
+    adapter_keep.put(result, done)
+    return result
+
+
+def _drafter_beside(worker: Any, output: Any) -> contextlib.AbstractContextManager[list[Any]]:
+    """What of the drafter's work needs no token, where it is done at all."""
+    tiers = adapter_tiers.controller()
+    if tiers is None or tiers.round.flavour is not OffFlavour.KEEP:
+        return contextlib.nullcontext([])
+    return adapter_keep.projecting(worker._draft_worker, output.hidden_states)
 
 
 def relays_candidates(batch: Any, result: Any) -> bool:

@@ -1,18 +1,23 @@
 """What the drafter does in an off round: all of draft-extend, its keys and values, or nothing.
 
-Those of a one-layer drafter depend on the token and the target's hidden state, not on attention; so
-*keep* calls the drafter's own forward and stops it where attention begins, after storing them.
+``adapter_keep`` is the second of these; whether it writes what all of draft-extend would is tried
+at start-up and compared in the first off round.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from engine_patch import adapter_decode, adapter_relay, adapter_sglang, adapter_tiers
+from engine_patch import (
+    adapter_decode,
+    adapter_keep,
+    adapter_relay,
+    adapter_sglang,
+    adapter_tiers,
+)
 from engine_patch.adapter_off import Off
 from engine_patch.contract import OffFlavour
 
@@ -34,68 +39,13 @@ def extend(
         _probe(off, draft_worker, copied, result, hidden)
         return None
     if flavour is OffFlavour.KEEP:
-        keep(off, draft_worker, batch, result, result.logits_output.hidden_states)
+        adapter_keep.keep(off, draft_worker, batch, result, adapter_keep.hidden_states(result))
     if adapter_decode.relays_candidates(batch, result):
         tiers.worker._stub_skipped_draft_extend(batch, result)
     adapter_sglang.hand_over_read_done(
         tiers.worker.target_worker.model_runner, draft_worker.draft_runner
     )
     return None
-
-
-class _StoredError(Exception):
-    """Ends the drafter's forward once its keys and values are stored."""
-
-
-def keep(
-    off: Off,
-    draft_worker: Any,
-    batch: Any,
-    result: Any,
-    hidden_states: Any,
-    given: list[Any] | None = None,
-) -> None:
-    """Write the drafter's keys and values for this round's token, and stop there.
-
-    Args:
-        given: takes what attention was given, keys and values.
-    """
-    from sglang.srt.mem_cache.memory_pool import KVWriteLoc
-    from sglang.srt.model_executor.forward_batch_info import ForwardMode
-
-    runner, attention = draft_worker.draft_runner, off.attention()
-    where = KVWriteLoc(batch.out_cache_loc)
-
-    def store(
-        q: Any, k: Any, v: Any, forward_batch: Any, save_kv_cache: bool = True, **_: Any
-    ) -> Any:
-        del q, forward_batch
-        if given is not None:
-            given.extend((k, v))
-        if save_kv_cache:  # else a fused kernel has written them already
-            scales = (attention.k_scale, attention.v_scale) if attention.k_scale is not None else ()
-            runner.token_to_kv_pool.set_kv_buffer(
-                attention,
-                where,
-                k.view(-1, attention.tp_k_head_num, attention.qk_head_dim),
-                v.view(-1, attention.tp_v_head_num, attention.v_head_dim),
-                *scales,
-            )
-        raise _StoredError
-
-    seen = SimpleNamespace(
-        forward_mode=ForwardMode.DRAFT_EXTEND_V2,
-        out_cache_loc=batch.out_cache_loc,
-        mm_input_embeds=None,
-        contains_mm_inputs=lambda: False,
-        spec_info=SimpleNamespace(hidden_states=hidden_states),
-    )
-    attention.forward = store
-    try:
-        with contextlib.suppress(_StoredError):
-            runner.model.model(result.next_token_ids.long(), batch.seq_lens.long(), seen)
-    finally:
-        del attention.forward
 
 
 def try_keep(off: Off, draft_worker: Any) -> None:
@@ -141,7 +91,8 @@ def _stored_otherwise(off: Off, draft_worker: Any) -> str:
         try:
             for buffer in buffers:
                 buffer[at] = 0
-            keep(off, draft_worker, batch, result, hidden, given)
+            hidden = adapter_keep.projected(draft_worker, hidden)
+            adapter_keep.keep(off, draft_worker, batch, result, hidden, given)
             kept = [buffer[at].float().flatten() for buffer in buffers]
         finally:
             for buffer, values in zip(buffers, before, strict=True):
@@ -176,7 +127,8 @@ def _probe(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: 
         for buffer in buffers:
             buffer[at] = 0
         try:
-            keep(off, draft_worker, batch, result, hidden_states)
+            hidden_states = adapter_keep.projected(draft_worker, hidden_states)
+            adapter_keep.keep(off, draft_worker, batch, result, hidden_states)
             gap = max(
                 float((buffer[at].float() - values.float()).abs().max())
                 for buffer, values in zip(buffers, whole, strict=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from engine_patch import adapter_sglang, adapter_tiers
@@ -214,4 +214,3 @@ def decode_runner(base: Any) -> Any:
             return super().capture_prepare(*args, **kwargs)
 
     return PlainDecodeRunner
-

@@ -30,7 +30,7 @@ import contextlib
 import json
 import os
 
-from engine_patch import adapter_decode, adapter_flavour, adapter_relay, adapter_reserve
+from engine_patch import adapter_decode, adapter_keep, adapter_relay, adapter_reserve
 from engine_patch import adapter_tiers
 from engine_patch.tier import TierShape
 from sglang.srt import runtime_context
@@ -122,7 +122,7 @@ def register():
     path = "sglang.srt.mem_cache.memory_pool.MHATokenToKVPool.set_kv_buffer"
     HookRegistry.register(path, unpadded, HookType.AROUND)
     if os.environ.get("TIER_CHECKS_BROKEN_KEEP"):
-        adapter_flavour.keep = broken
+        adapter_keep.keep = broken
     adapter_decode.forward_batch = watched
     fault = os.environ.get("TIER_CHECKS_FAULT")
     if fault == "width":

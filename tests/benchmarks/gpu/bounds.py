@@ -28,17 +28,34 @@ def lower(values: list[float]) -> float | None:
 
 
 def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
-    """Off against plain, by clients: plain's round time over off's."""
+    """Ratios in clean windows, by clients.
+
+    Off against plain: plain's round time over off's, also of a flavour.  Automation against the best
+    fixed tier: tokens per second.
+    """
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
+    rates: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in run["rounds"]:
         if row["round_ms"]:
             times[row["tier"], row["clients"]].append(row["round_ms"])
+        if row.get("tok_s"):
+            rates[row["tier"], row["clients"]].append(row["tok_s"])
     mean = {key: statistics.mean(values) for key, values in times.items()}
-    return {
-        ("off / plain", clients): mean["plain", clients] / mean["off", clients]
+    found = {
+        (f"{tier} / plain", clients): mean["plain", clients] / mean[tier, clients]
         for tier, clients in mean
-        if tier == "off" and ("plain", clients) in mean
+        if tier.partition("-")[0] == "off" and ("plain", clients) in mean
     }
+    rate = {key: statistics.mean(values) for key, values in rates.items()}
+    for tier, clients in rate:
+        fixed = [
+            rate[t, c]
+            for t, c in rate
+            if c == clients and t not in ("plain", "auto") and "-" not in t
+        ]
+        if tier == "auto" and fixed:
+            found["auto / best fixed, clean windows", clients] = rate[tier, clients] / max(fixed)
+    return found
 
 
 def loop_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:

@@ -25,12 +25,20 @@ def prompts(count: int) -> list[list[int]]:
     return [[R.randrange(5, 500) for _ in range(R.choice((1, 3, 9, 30, 90)))] for _ in range(count)]
 
 
-async def ask(server: Server, ids: list[int], tokens: int) -> tuple[list[int], list[Any]]:
-    body = {
+async def ask(
+    server: Server, ids: list[int], tokens: int, *, rated: bool
+) -> tuple[list[int], list[Any]]:
+    """An answer, and where it is rated the eight best tokens of each place.
+
+    A batch with log-probabilities goes through SGLang's verify while off, one without is a plain
+    decode step: both are compared.
+    """
+    body: dict[str, Any] = {
         "input_ids": ids,
         "sampling_params": {"temperature": 0, "max_new_tokens": tokens, "ignore_eos": True},
-        "return_logprob": True, "top_logprobs_num": 8,
-    }  # fmt: skip
+    }
+    if rated:
+        body |= {"return_logprob": True, "top_logprobs_num": 8}
     async with server.session.post(server.url + "/generate", json=body) as reply:
         answer = await reply.json()
         if reply.status != 200:
@@ -54,7 +62,9 @@ async def switcher(server: Server, tiers: list[str], stop: asyncio.Event) -> int
     rng, taken = random.Random(3), 0
     while not stop.is_set():
         name = rng.choice(tiers)
-        body: dict[str, Any] = {"mode": "off"} if name == "off" else {"mode": "on", "tier": name}
+        body: dict[str, Any] = {"mode": "on", "tier": name}
+        if name == "off":
+            body = {"mode": "off", "off_flavour": rng.choice(("keep", "warm", "cold"))}
         status, _ = await server.put(**body)
         taken += status == 200
         await asyncio.sleep(0.03)
@@ -80,18 +90,19 @@ async def main() -> None:
         asked = prompts(chosen.requests)
         turn = asyncio.Semaphore(48)
 
-        async def run(server: Server) -> list[tuple[list[int], list[Any]]]:
+        async def run(server: Server, *, rated: bool) -> list[tuple[list[int], list[Any]]]:
             async def one(ids: list[int]) -> tuple[list[int], list[Any]]:
                 async with turn:
-                    return await ask(server, ids, chosen.tokens)
+                    return await ask(server, ids, chosen.tokens, rated=rated)
 
             return list(await asyncio.gather(*(one(ids) for ids in asked)))
 
-        want = await run(plain)
-        again = await run(plain)
+        want = await run(plain, rated=True)
+        again = await run(plain, rated=False)
         stop = asyncio.Event()
         moving = asyncio.create_task(switcher(patched, chosen.tiers.split(","), stop))
-        got = await run(patched)
+        got = await run(patched, rated=False)
+        got_rated = await run(patched, rated=True)
         stop.set()
         switches = await moving
 
@@ -111,6 +122,7 @@ async def main() -> None:
             "tie": chosen.tie, "distinct_outputs": distinct,
             "distinct_tokens_per_output": sum(len(set(t)) for t, _ in want) / len(want),
             "plain_again": verdicts(again), "switching": verdicts(got),
+            "switching_with_logprobs": verdicts(got_rated),
             "commands_taken": switches,
             "state": await patched.get("/speculation"),
         }  # fmt: skip

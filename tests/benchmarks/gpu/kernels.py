@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import glob
 import gzip
 import json
-import os
 import tempfile
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -71,27 +70,37 @@ def reduce_trace(events: list[dict[str, Any]]) -> dict[str, Any]:
         "kernels": sorted(rows, key=lambda row: -row["us_per_round"]),
         # One round in order, without what a graph replays.
         "one_round": [
-            [round(e["ts"] - middle[0], 1), e["dur"], e["args"].get("stream"), short(e["name"])[:90]]
+            [
+                round(e["ts"] - middle[0], 1),
+                e["dur"],
+                e["args"].get("stream"),
+                short(e["name"])[:90],
+            ]
             for e in inside
             if middle[0] <= e["ts"] < middle[1] and not e.get("args", {}).get("graph node id")
         ],
     }
 
 
+def written(folder: Path) -> list[Path]:
+    """Traces in a folder that are more than begun."""
+    return [path for path in folder.rglob("*.trace.json.gz") if path.stat().st_size]
+
+
 async def record(server: Server, clients: int, steps: int) -> dict[str, Any]:
     """Profile ``steps`` forward passes at a constant batch."""
-    folder = tempfile.mkdtemp(prefix="profile-")
+    folder = Path(tempfile.mkdtemp(prefix="profile-"))
     jobs = [asyncio.create_task(server.generate(1200)) for _ in range(clients)]
     await asyncio.sleep(1.5)
-    body = {"output_dir": folder, "num_steps": steps, "activities": ["GPU"],
+    body = {"output_dir": str(folder), "num_steps": steps, "activities": ["GPU"],
             "with_stack": False, "record_shapes": False}  # fmt: skip
     async with server.session.post(server.url + "/start_profile", json=body) as reply:
         if reply.status != 200:
             raise RuntimeError(f"{reply.status} {await reply.text()}")
     for _ in range(300):
         await asyncio.sleep(0.1)
-        found = glob.glob(os.path.join(folder, "**", "*.trace.json.gz"), recursive=True)
-        if found and all(os.path.getsize(path) for path in found):
+        found = written(folder)
+        if found:
             break
     else:
         raise RuntimeError("SGLang wrote no trace within 30 s")
@@ -116,6 +125,10 @@ async def main() -> None:
     parser.add_argument("--out", required=True)
     chosen = parser.parse_args()
     result: dict[str, Any] = {"label": chosen.label, "cases": []}
+
+    def save() -> None:
+        Path(chosen.out).write_text(json.dumps(result, indent=1), encoding="utf-8")
+
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
     ) as session:
@@ -132,10 +145,8 @@ async def main() -> None:
                 except (RuntimeError, aiohttp.ClientError, TimeoutError) as error:
                     row["error"] = repr(error)
                 result["cases"].append(row)
-                print(json.dumps({k: v for k, v in row.items() if k not in ("kernels", "one_round")}),
-                      flush=True)  # fmt: skip
-                with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: PTH123
-                    json.dump(result, file, indent=1)
+                print({k: v for k, v in row.items() if not isinstance(v, list)}, flush=True)
+                save()
                 await asyncio.sleep(1.0)
 
 

@@ -38,7 +38,8 @@ class Server:
 
     async def put(self, **body: Any) -> tuple[int, Any]:
         self.generation += 1
-        body = {"holder": "bench", "epoch": 0, "generation": self.generation} | body
+        given = {name: value for name, value in body.items() if value is not None}
+        body = {"holder": "bench", "epoch": 0, "generation": self.generation} | given
         async with self.session.put(self.url + "/speculation", json=body) as reply:
             return reply.status, await reply.json(content_type=None)
 
@@ -49,10 +50,11 @@ class Server:
         name, _, flavour = name.partition("-")
         if self.flavour is None:
             self.flavour = (await self.get("/speculation"))["off_flavour"]
-        mode = {"mode": "on", "tier": name}
-        if name == "off":
-            mode = {"mode": "off"} | {"off_flavour": f for f in [flavour or self.flavour] if f}
-        status, answer = await self.put(**mode)
+        status, answer = await self.put(
+            mode="off" if name == "off" else "on",
+            tier=None if name == "off" else name,
+            off_flavour=(flavour or self.flavour) if name == "off" else None,
+        )
         if status != 200:
             raise RuntimeError(f"{self.name}: {name}: {status} {answer}")
         while time.perf_counter() - start < 20:
@@ -77,31 +79,45 @@ class Server:
             meta: dict[str, Any] = answer["meta_info"]
             return meta
 
-    async def count(self, patched: bool) -> tuple[float, int, int]:
-        """(moment, decode rounds so far, running requests)."""
+    async def count(self, patched: bool) -> tuple[float, int, int, int]:
+        """(moment, decode rounds so far, their tokens, running requests)."""
         if patched:
             state = (await self.get("/speculation"))["replicas"]
             when = time.perf_counter() - max(r["age_ms"] for r in state) / 1000
-            return when, sum(r["decode_steps"] for r in state), sum(r["running"] for r in state)
+            steps, tokens = (sum(r[n] for r in state) for n in ("decode_steps", "decode_tokens"))
+            return when, steps, tokens, sum(r["running"] for r in state)
         load = (await self.get("/v1/loads?include=all"))["loads"][0]
         moments = load.get("decode_moments") or [0]
-        return load["timestamp"], int(moments[0]), load["num_running_reqs"]
+        running = load["num_running_reqs"]
+        # Without speculation a round is a token for each.
+        return load["timestamp"], int(moments[0]), int(moments[0]) * running, running
 
 
 async def rounds(
-    server: Server, clients: int, patched: bool, seconds: float, tokens_per_round: float
+    server: Server,
+    clients: int,
+    patched: bool,
+    seconds: float,
+    tokens_per_round: float,
+    lead: float = 0.0,
 ) -> dict[str, Any]:
-    """Round time at a constant batch, from the longest window in which all clients run."""
+    """Round time at a constant batch, from the longest window in which all clients run.
+
+    Args:
+        lead: seconds at its beginning that are left out.
+    """
     guess_ms = 6 + clients / 16
-    tokens = int(min(1400, max(48, (seconds + 0.6) * 1000 / guess_ms * tokens_per_round)))
+    span = seconds + lead + 0.6
+    tokens = int(min(1400, max(48, span * 1000 / guess_ms * tokens_per_round)))
     jobs = [asyncio.create_task(server.generate(tokens)) for _ in range(clients)]
-    points: list[tuple[float, int]] = []
+    points: list[tuple[float, int, int]] = []
     while not any(job.done() for job in jobs):
-        moment, steps, running = await server.count(patched)
+        moment, steps, done, running = await server.count(patched)
         if running == clients and (not points or steps > points[-1][1]):
-            points.append((moment, steps))
+            points.append((moment, steps, done))
         await asyncio.sleep(0.02)
     metas = await asyncio.gather(*jobs)
+    points = [point for point in points if point[0] - points[0][0] >= lead]
     # The first numbers may still stand beside a prefill; the last ones beside an end.
     points = points[2:-1]
     if len(points) < 4:
@@ -114,6 +130,7 @@ async def rounds(
         "round_ms": round(whole, 4),
         "round_ms_median": round(statistics.median(pieces), 4),
         "rounds": points[-1][1] - points[0][1],
+        "tok_s": round((points[-1][2] - points[0][2]) / (points[-1][0] - points[0][0]), 1),
         "accept_length": round(statistics.mean(accept), 4) if accept else None,
     }
 
@@ -201,6 +218,9 @@ async def main() -> None:
     parser.add_argument("--limit", type=float, default=400, help="start nothing new after it")
     parser.add_argument("--label", required=True)
     parser.add_argument("--flavours", default="", help="off in each of these, in the rounds")
+    parser.add_argument(
+        "--auto", help="a file of this script: auto on its thresholds, in the rounds"
+    )
     parser.add_argument("--parts", default="rounds,auto,latency")
     parser.add_argument("--out", required=True)
     chosen = parser.parse_args()
@@ -228,12 +248,20 @@ async def main() -> None:
         if chosen.plain:
             servers["plain"] = (Server(session, "plain", chosen.plain), False)
         flavours = [f"off-{flavour}" for flavour in chosen.flavours.split(",") if flavour]
-        for tier in [*tiers, *flavours]:
+        given: dict[str, Any] = {}
+        if chosen.auto:
+            with open(chosen.auto, encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
+                given = json.load(file)["thresholds"]
+        for tier in [*tiers, *flavours, *(["auto"] if given else [])]:
             servers[tier] = (patched, True)
 
         async def ready(name: str) -> Server:
             server, has_plugin = servers[name]
-            if has_plugin:
+            if name == "auto":
+                status, answer = await patched.put(mode="auto", thresholds=given)
+                if status != 200:
+                    raise RuntimeError(f"auto: {status} {answer}")
+            elif has_plugin:
                 await server.tier(name)
             return server
 
@@ -248,7 +276,15 @@ async def main() -> None:
                         continue
                     server = await ready(name)
                     accept = 1.0 if name.startswith(("plain", "off")) else 2.0
-                    row = await rounds(server, clients, servers[name][1], chosen.seconds, accept)
+                    # Automation comes to rest while the batch fills.
+                    row = await rounds(
+                        server,
+                        clients,
+                        servers[name][1],
+                        chosen.seconds,
+                        accept,
+                        lead=0.4 if name == "auto" else 0.0,
+                    )
                     result["rounds"].append({"tier": name, **row})
                     print(name, json.dumps(row), flush=True)
                 save()
