@@ -9,12 +9,12 @@ behind (a whole draft-extend, grammars, log-probabilities, watermarks) still go 
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from engine_patch import adapter_keep, adapter_sglang, adapter_tiers
+from engine_patch import adapter_sglang, adapter_tiers
 from engine_patch.contract import OffFlavour, OffKind
 
 _PLAIN = "specdeck_plain"
@@ -129,7 +129,6 @@ def verify(original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **
     given = batch.spec_info
     if not getattr(given, _PLAIN, False):
         return original(worker, batch, *args, **kwargs)
-    import torch
     from sglang.srt.managers.utils import GenerationBatchResult
     from sglang.srt.speculative.eagle_info import EagleDraftInput
 
@@ -139,30 +138,27 @@ def verify(original: Callable[..., Any], worker: Any, batch: Any, *args: Any, **
         given.draft_token, worker.req_to_token_pool, batch, target.model_runner
     )
     output = target.forward_batch_generation(batch=None, forward_batch=forward, is_verify=True)
-    with _drafter_beside(worker, output.logits_output) as done:
-        tokens = target.model_runner.sample(output.logits_output, forward)
-    result = GenerationBatchResult(
+    tokens = target.model_runner.sample(output.logits_output, forward)
+    return GenerationBatchResult(
         logits_output=output.logits_output,
         next_token_ids=tokens,
         can_run_cuda_graph=graph,
         speculative_num_draft_tokens=1,
         next_draft_input=EagleDraftInput(bonus_tokens=tokens),
-        accept_lens=torch.ones_like(tokens, dtype=torch.int32),
+        accept_lens=_one_each(len(tokens), tokens.device),
         new_seq_lens=grown,
         routed_experts_output=output.routed_experts_output,
         indexer_topk_output=output.indexer_topk_output,
         extra_keep_alive_refs=[forward],
     )
-    adapter_keep.put(result, done)
-    return result
 
 
-def _drafter_beside(worker: Any, output: Any) -> contextlib.AbstractContextManager[list[Any]]:
-    """What of the drafter's work needs no token, where it is done at all."""
-    tiers = adapter_tiers.controller()
-    if tiers is None or tiers.round.flavour is not OffFlavour.KEEP:
-        return contextlib.nullcontext([])
-    return adapter_keep.projecting(worker._draft_worker, output.hidden_states)
+@functools.cache
+def _one_each(requests: int, device: Any) -> Any:
+    """The number of tokens that a decode step yields for each request; read, never written."""
+    import torch
+
+    return torch.ones(requests, dtype=torch.int32, device=device)
 
 
 def relays_candidates(batch: Any, result: Any) -> bool:

@@ -39,7 +39,7 @@ def extend(
         _probe(off, draft_worker, copied, result, hidden)
         return None
     if flavour is OffFlavour.KEEP:
-        adapter_keep.keep(off, draft_worker, batch, result, adapter_keep.hidden_states(result))
+        adapter_keep.keep(off, draft_worker, batch, result, result.logits_output.hidden_states)
     if adapter_decode.relays_candidates(batch, result):
         tiers.worker._stub_skipped_draft_extend(batch, result)
     adapter_sglang.hand_over_read_done(
@@ -91,7 +91,6 @@ def _stored_otherwise(off: Off, draft_worker: Any) -> str:
         try:
             for buffer in buffers:
                 buffer[at] = 0
-            hidden = adapter_keep.projected(draft_worker, hidden)
             adapter_keep.keep(off, draft_worker, batch, result, hidden, given)
             kept = [buffer[at].float().flatten() for buffer in buffers]
         finally:
@@ -127,7 +126,6 @@ def _probe(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: 
         for buffer in buffers:
             buffer[at] = 0
         try:
-            hidden_states = adapter_keep.projected(draft_worker, hidden_states)
             adapter_keep.keep(off, draft_worker, batch, result, hidden_states)
             gap = max(
                 float((buffer[at].float() - values.float()).abs().max())

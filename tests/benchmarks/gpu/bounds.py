@@ -30,8 +30,8 @@ def lower(values: list[float]) -> float | None:
 def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     """Ratios in clean windows, by clients.
 
-    Off against plain: plain's round time over off's, also of a flavour.  Automation against the best
-    fixed tier: tokens per second.
+    Off against plain: plain's round time over off's, also of a flavour.  Automation against the
+    best fixed tier: the same, for the tier it chose.
     """
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
     rates: dict[tuple[str, int], list[float]] = defaultdict(list)

@@ -28,15 +28,19 @@ class Server:
 
     def __init__(self, session: aiohttp.ClientSession, name: str, url: str) -> None:
         self.session, self.name, self.url = session, name, url
-        self.generation = int(time.time())
+        self.generation = 0
         self.random = random.Random(7)
         self.flavour: str | None = None
+        self.answered_s = 0.0
 
     async def get(self, path: str) -> Any:
         async with self.session.get(self.url + path) as reply:
             return await reply.json(content_type=None)
 
     async def put(self, **body: Any) -> tuple[int, Any]:
+        if not self.generation:
+            # Others, and earlier runs, have commanded this server.
+            self.generation = max(int(time.time()), (await self.get("/speculation"))["generation"])
         self.generation += 1
         given = {name: value for name, value in body.items() if value is not None}
         body = {"holder": "bench", "epoch": 0, "generation": self.generation} | given
@@ -55,6 +59,7 @@ class Server:
             tier=None if name == "off" else name,
             off_flavour=(flavour or self.flavour) if name == "off" else None,
         )
+        self.answered_s = time.perf_counter() - start
         if status != 200:
             raise RuntimeError(f"{self.name}: {name}: {status} {answer}")
         while time.perf_counter() - start < 20:
@@ -158,9 +163,14 @@ async def latencies(server: Server, tiers: list[str], clients: int) -> dict[str,
     """PUT to confirmed under decode load, and GET beside /v1/loads during an 8k prefill."""
     jobs = [asyncio.create_task(server.generate(1200)) for _ in range(clients)]
     await asyncio.sleep(2.0)
-    confirmed = []
+    confirmed: list[float] = []
+    answered: list[float] = []
+    told: list[dict[str, Any]] = []
     for turn in range(60):
         confirmed.append(await server.tier(tiers[turn % len(tiers)]) * 1000)
+        answered.append(server.answered_s * 1000)
+        rank = (await server.get("/speculation"))["replicas"][0]["ranks"][0]
+        told.append({name: rank.get(name) for name in ("confirm_ms", "confirm_steps")})
         await asyncio.sleep(0.02)
     for job in jobs:
         job.cancel()
@@ -176,6 +186,11 @@ async def latencies(server: Server, tiers: list[str], clients: int) -> dict[str,
     await asyncio.gather(*prefill)
     return {
         "put_to_confirmed_ms": spread(confirmed),
+        "put_answered_ms": spread(answered),
+        "all": [
+            {"ms": round(ms, 1), "answered_ms": round(put, 1)} | rank
+            for ms, put, rank in zip(confirmed, answered, told, strict=True)
+        ],
         "get_speculation_ms": spread(got["/speculation"]),
         "get_v1_loads_ms": spread(got["/v1/loads"]),
     }
