@@ -85,6 +85,7 @@ class Rank:
         self._journaled = 0
         self._published_ns = 0
         self._shown: tuple[Any, ...] = ()
+        self._told: TierName | None = None
         self._hook_ns = self._hook_batches = 0
         file.write("facts", facts.model_dump_json().encode(), time.monotonic_ns())
         self.publish()
@@ -114,8 +115,9 @@ class Rank:
         if tier is not None and tier != OFF:
             self._verify_steps += 1
         self._orders.launched(tier, self._decode_steps, self.chooser)
-        if self._moved():
-            # Now, not when the result of the batch before is there, which is one step later.
+        if self._moved() or tier != self._told:
+            # Now, not when the result of the batch before is there, which is one step later.  A
+            # move up is decided with one batch and runs with the next, so both are told.
             self.publish()
 
     def finished(self, batch: Any, result: Any) -> None:
@@ -250,6 +252,7 @@ class Rank:
 
     def _live(self) -> dict[str, object]:
         self._shown = load = self._load()
+        self._told = self._tier()
         running, queued, prefilling = load
         pool = self._scheduler.pool_stats_observer.get_pool_stats()
         used, evictable = int(pool.full_num_used), int(pool.full_evictable_size)
@@ -261,7 +264,7 @@ class Rank:
         chooser, orders = self.chooser, self._orders
         window = self._window if chooser is None else chooser.window
         return {
-            "tier": self._tier(),
+            "tier": self._told,
             "wanted": None if chooser is None or chooser.mode is Mode.AUTO else chooser.wanted,
             "step": self._decode_steps,
             "applied_epoch": 0 if chooser is None else chooser.epoch,

@@ -529,3 +529,30 @@ def test_a_reader_that_knows_the_newest_switch_is_given_no_journal(
         (seen,) = observer.ranks(since)
         # Those above ``since`` are picked where the answer is put together.
         assert len(seen.journal) == entries
+
+
+def test_a_move_up_is_told_with_the_first_batch_that_runs_it(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter_rank, "PUBLISH_NS", 10**18)  # nothing by the clock alone
+    rank = _adaptive(scheduler, tmp_path)
+    tiers = adapter_tiers.controller()
+    assert tiers is not None
+    scheduler.running_batch.reqs = [None, None]
+    batch = _batch(DECODE, 2)
+
+    def step() -> str:
+        """One decode batch; returns the tier that the rank then tells."""
+        rank.launching(batch)
+        tiers.activate_step_by_batch(2)
+        result = SimpleNamespace(num_correct_drafts_per_req_cpu=[0, 0], can_run_cuda_graph=True)
+        rank.launched(batch, result)
+        told = _live(tmp_path).tier
+        rank.finished(batch, result)
+        return told
+
+    rank.command(encode(RankCommand(mode=Mode.OFF), TIERS))
+    assert step() == "off"
+    rank.command(encode(RankCommand(mode=Mode.ON, tier="s3k1d4", epoch=0, generation=1), TIERS))
+    # The bridge, then the tier; the change was decided with the bridge.
+    assert [step(), step()] == ["off", "s3k1d4"]
