@@ -27,7 +27,7 @@ def _facts(**changes: object) -> RankFacts:
         "launch_tier": "s3k1d4",
         "off_flavour": OffFlavour.WARM,
         "flavours": (OffFlavour.WARM, OffFlavour.COLD),
-        "off_reason": "on fa3 SGLang's own off is as fast as plain",
+        "off_reason": "not tried with attention backend trtllm_mha",
     }
     return RankFacts.model_validate(fields | changes)
 
@@ -146,7 +146,7 @@ def test_tiers_that_were_left_out_are_told_with_their_reason() -> None:
 
 def test_how_off_runs_and_what_it_gives_back_is_told() -> None:
     told = _capabilities()
-    assert "one-token verify: on fa3" in told["plain_off"][1]
+    assert "one-token verify: not tried with" in told["plain_off"][1]
     assert "SPECDECK_RESERVE=all" in told["reserve_follows_tier"][1]
     told = _capabilities(facts=_facts(off_reason="", reserve_follows=True))
     assert told["plain_off"] == told["reserve_follows_tier"] == (True, "")

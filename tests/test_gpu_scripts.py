@@ -16,7 +16,7 @@ import pytest
 from tests.engine.token_spread import compare, places
 
 GPU = Path(__file__).parent / "benchmarks/gpu"
-SCRIPTS = ("rounds", "equality", "sampled", "swing", "switches", "ranks", "bounds")
+SCRIPTS = ("rounds", "equality", "sampled", "swing", "switches", "ranks", "bounds", "kernels")
 
 
 def _load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -109,11 +109,57 @@ def test_a_ratio_passes_by_median_and_lower_bound(monkeypatch: pytest.MonkeyPatc
     assert all(row["lower95"] is None and row["pass"] is None for row in alone)
 
 
+def test_automation_is_compared_with_the_best_fixed_tier_of_the_same_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [
+        {"tier": tier, "clients": 4, "round_ms": 5.0, "tok_s": rate}
+        for tier, rate in (("plain", 90.0), ("off", 80.0), ("off-cold", 500.0), ("s1k1d2", 100.0),
+                           ("auto", 99.0))
+    ]  # fmt: skip
+    summary = _load("bounds", monkeypatch).summary([{"rounds": rows, "loops": []}])
+    found = {row["ratio"]: row["median"] for row in summary}
+    assert found["auto / best fixed, clean windows"] == 0.99
+    assert found["off-cold / plain"] == 1.0
+
+
+def test_a_trace_is_reduced_to_what_one_round_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    kernels = _load("kernels", monkeypatch)
+
+    def event(name: str, ts: float, dur: float, **args: object) -> dict[str, Any]:
+        return {"ph": "X", "cat": "kernel", "name": name, "ts": ts, "dur": dur, "args": args}
+
+    trace = [{"ph": "M", "name": "no work"}]
+    for start in (0.0, 100.0, 200.0, 300.0):
+        trace += [
+            event("void at::native::reduce<ArgMaxOps>", start, 10.0, stream=7),
+            event("beside", start + 5, 15.0, stream=8),
+            event("layer", start + 50, 30.0, stream=7, **{"graph node id": 3}),
+        ]
+    found = kernels.reduce_trace(trace)
+    assert (found["rounds"], found["round_us"]) == (3, 100.0)
+    # 0-20 and 50-80 of each 100: what runs side by side counts once.
+    assert (found["busy_us"], found["idle_us"], found["launched_alone_us"]) == (50.0, 50.0, 25.0)
+    assert found["kernels"][0]["kernel"] == "layer"
+    assert found["kernels"][0]["in_graph"]
+    assert [row[3] for row in found["one_round"]] == ["reduce<ArgMaxOps>", "beside"]
+    with pytest.raises(RuntimeError, match="1 rounds in the trace"):
+        kernels.reduce_trace(trace[:2])
+
+
 def test_the_committed_runs_can_be_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     results = GPU.parent / "results/gpu-2026-11-29"
     runs = [json.loads((results / name).read_text()) for name in ("speed-fa3.json",)]
-    rows = _load("bounds", monkeypatch).summary(runs)
+    bounds = _load("bounds", monkeypatch)
+    rows = bounds.summary(runs)
     assert {row["ratio"] for row in rows} >= {"off / plain", "auto / best fixed"}
+    newer = sorted((GPU.parent / "results/gpu-2026-11-30").glob("rounds-fa3-*.json"))
+    rows = bounds.summary([json.loads(file.read_text()) for file in newer])
+    off = {row["clients"]: row["median"] for row in rows if row["ratio"] == "off / plain"}
+    # What docs/gpu-results.md says.
+    assert set(off) == {1, 16, 64, 128}
+    assert all(0.97 < ratio < 1.005 for ratio in off.values())
 
 
 def test_the_oracle_of_a_swing_knows_the_best_tier_of_each_phase(

@@ -103,6 +103,14 @@ def test_the_slots_held_are_those_of_the_tier(
     assert all(least <= low and high <= most for low, high in held), held
 
 
+def test_an_off_round_is_a_plain_servers_decode_step(trees: TierServer) -> None:
+    client = trees.client
+    client.command("off", off_flavour="keep")
+    client.wait_runs("off")
+    trees.engine.generate(MANY[:4], new_tokens=60, concurrency=4)
+    assert len(tier_checks.slots(trees.slots)["off, without verify"]) == 40
+
+
 def test_a_journal_entry_tells_what_was_given_back(trees: TierServer) -> None:
     trees.client.command("on", tier="s3k4d16")
     trees.client.wait_runs("s3k4d16")

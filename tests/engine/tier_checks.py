@@ -77,6 +77,8 @@ def draft(original, worker, batch, *args, **kwargs):
 def watched(tokens, pool, batch, runner):
     """An off round: one token per request."""
     reserved(batch, 1, active())
+    if getattr(batch.spec_info, "specdeck_plain", False):
+        seen.setdefault("off, without verify", []).append([0, 0])
     return forward_batch(tokens, pool, batch, runner)
 
 

@@ -110,6 +110,9 @@ async def rounds(
 
     Args:
         lead: seconds at its beginning that are left out.
+
+    Rows are compared with each other, so their windows begin and end alike: a later one runs on
+    longer contexts.
     """
     guess_ms = 6 + clients / 16
     span = seconds + lead + 0.6
@@ -122,7 +125,8 @@ async def rounds(
             points.append((moment, steps, done))
         await asyncio.sleep(0.02)
     metas = await asyncio.gather(*jobs)
-    points = [point for point in points if point[0] - points[0][0] >= lead]
+    begin = points[0][0] + lead if points else 0.0
+    points = [point for point in points if begin <= point[0] <= begin + seconds + 0.6]
     # The first numbers may still stand beside a prefill; the last ones beside an end.
     points = points[2:-1]
     if len(points) < 4:
@@ -291,14 +295,14 @@ async def main() -> None:
                         continue
                     server = await ready(name)
                     accept = 1.0 if name.startswith(("plain", "off")) else 2.0
-                    # Automation comes to rest while the batch fills.
                     row = await rounds(
                         server,
                         clients,
                         servers[name][1],
                         chosen.seconds,
                         accept,
-                        lead=0.4 if name == "auto" else 0.0,
+                        # Automation comes to rest while the batch fills.
+                        lead=0.4 if given else 0.0,
                     )
                     result["rounds"].append({"tier": name, **row})
                     print(name, json.dumps(row), flush=True)
