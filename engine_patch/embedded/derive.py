@@ -238,7 +238,7 @@ def _first_guess(backend: str) -> Table:
 
 _PLAIN = (
     "server without speculation; used for off as plain decode too, which took the same round times "
-    "within 3 % on triton and was not run on fa3; 2 to 192 between measured batches: interpolated"
+    "within 4 % on triton and 3 % on fa3; 2 to 192 between measured batches: interpolated"
 )
 _ONE_TOKEN = (
     "adaptive servers where they ran at zero steps (128 and 256 clients); below 128 estimated as "
