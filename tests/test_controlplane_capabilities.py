@@ -43,7 +43,8 @@ def identity(engine: EngineFacts, **changes: object) -> EngineFacts:
         (OffKind.ONE_TOKEN_VERIFY, "intel_amx", OffWorth.UNKNOWN),
         (OffKind.ONE_TOKEN_VERIFY, None, OffWorth.UNKNOWN),
         (OffKind.PLAIN_PATH, "triton", OffWorth.EQUAL),
-        (OffKind.PLAIN_PATH, "fa3", OffWorth.UNKNOWN),
+        (OffKind.PLAIN_PATH, "fa3", OffWorth.EQUAL),
+        (OffKind.PLAIN_PATH, "flashinfer", OffWorth.UNKNOWN),
     ],
 )
 def test_off_is_worth_what_was_measured_on_its_backend(
