@@ -31,8 +31,13 @@ def _load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def _suite(*parts: str, out: Path, **more: str) -> str:
+    return _dry("suite.sh", "chunks", "triton", *parts, out=out, **more)
+
+
+def _dry(script: str, *words: str, out: Path, **more: str) -> str:
+    """What a script would start and measure."""
     done = subprocess.run(
-        ["bash", GPU / "suite.sh", "chunks", "triton", *parts],
+        ["bash", GPU / script, *words],
         env={"PATH": "/usr/bin:/bin", "DRY": "1", "OUT": str(out)} | more,
         capture_output=True,
         text=True,
@@ -65,6 +70,30 @@ def test_repeats_and_the_swing_follow_the_rounds(tmp_path: Path) -> None:
     assert said.index("bounds.py") < said.index("swing.py")
     assert "speed-triton-3.json --high 256" in said
     assert said.count("--upstream") == 4
+
+
+def test_times_are_read_on_four_servers_side_by_side(tmp_path: Path) -> None:
+    said = _dry("beside.sh", "chunks", "times", out=tmp_path).splitlines()
+    assert [line.split()[3] for line in said if line.startswith("launch")] == [
+        "plain-fa3", "specdeck-fa3", "plain-triton", "specdeck-triton",
+    ]  # fmt: skip
+    measured = [line for line in said if line.startswith("measure")]
+    assert sum("rounds.py" in line and "--parts rounds" in line for line in measured) == 8
+    assert sum("--auto" in line for line in measured) == 2
+    assert sum("latency" in line and "rounds.py" in line for line in measured) == 2
+    assert sum("swing.py" in line for line in measured) == 2
+
+
+def test_answers_are_compared_on_every_setup_and_with_a_control(tmp_path: Path) -> None:
+    said = _dry("beside.sh", "chunks", "answers", out=tmp_path)
+    assert said.count("launch port") == 16
+    for name in ("triton", "page64", "fa3", "fa3-page64", "flashinfer", "prefill", "plan"):
+        assert f"--label {name} --out {tmp_path}/equality-{name}.json" in said
+    assert "--patched http://127.0.0.1:31071" in said
+    assert "switches.py" in said
+    assert said.count("sampled.py") == 2
+    ports = [line.split()[2] for line in said.splitlines() if line.startswith("launch")]
+    assert len(set(ports)) == len(ports)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

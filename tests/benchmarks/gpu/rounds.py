@@ -30,6 +30,8 @@ class Server:
         self.session, self.name, self.url = session, name, url
         self.generation = 0
         self.random = random.Random(7)
+        self.ids = (1000, 30_000)
+        """Token ids of prompts; one beyond the vocabulary ends a server on a GPU."""
         self.flavour: str | None = None
         self.answered_s = 0.0
 
@@ -72,7 +74,7 @@ class Server:
 
     async def generate(self, new_tokens: int, prompt: int = PROMPT) -> dict[str, Any]:
         body = {
-            "input_ids": [self.random.randrange(1000, 30000) for _ in range(prompt)],
+            "input_ids": [self.random.randrange(*self.ids) for _ in range(prompt)],
             "sampling_params": {
                 "temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True,
             },

@@ -59,6 +59,7 @@ async def main() -> None:
     parser.add_argument("--switches", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--limit", type=float, default=540, help="seconds after which it ends")
+    parser.add_argument("--ids", default="1000,30000", help="token ids of prompts, from and below")
     parser.add_argument("--label", required=True)
     parser.add_argument("--out", required=True)
     chosen = parser.parse_args()
@@ -67,6 +68,8 @@ async def main() -> None:
         connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
     ) as session:
         server, stop = Server(session, "s", chosen.patched), asyncio.Event()
+        low, high = chosen.ids.split(",")
+        server.ids = int(low), int(high)
 
         async def client() -> int:
             done = 0
