@@ -10,6 +10,7 @@ At 1 to 64 requests it is two matrix products, each bound by its weights, and te
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -92,7 +93,7 @@ def _lighter(model: Any, attention: Any) -> Iterator[None]:
 
     Layers that are not plain (quantized, packed for a processor, split over ranks) are left alone.
     """
-    owner = next((m for m in model.modules() if getattr(m, "attn", None) is attention), None)
+    owner = _owner(model, attention)
     projection = getattr(owner, "qkv_proj", None)
     embedding = getattr(model.model, "embed_tokens", None)
     with (
@@ -100,6 +101,12 @@ def _lighter(model: Any, attention: Any) -> Iterator[None]:
         _instead(embedding, _rows(embedding)),
     ):
         yield
+
+
+@functools.cache
+def _owner(model: Any, attention: Any) -> Any:
+    """The module that calls an attention layer; looked for once, not in every round."""
+    return next((m for m in model.modules() if getattr(m, "attn", None) is attention), None)
 
 
 def _keys_and_values(owner: Any, layer: Any) -> Any:
