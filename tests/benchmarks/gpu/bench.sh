@@ -17,22 +17,12 @@ bench() { deck -c 'import sys; from controlplane.bench_cli import run; sys.exit(
 
 SERVER=
 if [ -z "${URL:-}" ]; then
-  CHUNKS=$1 ATTN=$2; export ATTN LOGS=$OUT
-  KIT=${KIT:-$ROOT/.gpu/kit}
-  . "$KIT/bootstrap.sh" $CHUNKS; . "$KIT/serve.sh"
-  SITE_OURS=/tmp/specdeck-site; mkdir -p $SITE_OURS/specdeck-0.1.0.dist-info
-  cp -r "$ROOT/engine_patch" $SITE_OURS/
-  printf 'Metadata-Version: 2.1\nName: specdeck\nVersion: 0.1.0\n' > $SITE_OURS/specdeck-0.1.0.dist-info/METADATA
-  printf '[sglang.srt.plugins]\nspecdeck = engine_patch.plugin:register\n' > $SITE_OURS/specdeck-0.1.0.dist-info/entry_points.txt
-  KEPT=$PYTHONPATH
+  CHUNKS=$1 ATTN=$2; export ATTN
+  . "$HERE/servers.sh"
   export ACC=2.0 ACCEPT_POSITIONS=${ACCEPT_POSITIONS:-0.544,0.544,0.544} ACCEPT_TREE=${ACCEPT_TREE:-s2:2.0}
-  export PYTHONPATH=$SITE_OURS:$HERE/plugin:$KEPT SPECDECK_TIERS=$TIERS SPECDECK_TIER_MAX_BATCH=${TIER_MAX:-s2k4d16=32}
-  PORT=30100 launch specdeck --speculative-algorithm EAGLE3 \
-    --speculative-draft-model-path "$KIT/models/llama8b-eagle3" --speculative-eagle-topk 4 \
-    --speculative-num-steps 2 --speculative-num-draft-tokens 16 --speculative-adaptive \
+  PORT=30100 patched specdeck --speculative-draft-model-path "$KIT/models/llama8b-eagle3" \
     --max-total-tokens 115000 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 80 96 112 128 160 192 224 256
   SERVER=$SRV
-  export PYTHONPATH=$KEPT; unset SPECDECK_TIERS SPECDECK_TIER_MAX_BATCH
   await specdeck "$SERVER" || { tail -60 "$OUT/specdeck.log"; exit 1; }
   URL=http://127.0.0.1:30100
 fi

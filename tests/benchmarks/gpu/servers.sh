@@ -1,4 +1,4 @@
-# Sourced by suite.sh and beside.sh: how servers are started and measurements run on the GPU machine.
+# Sourced by suite.sh, beside.sh and bench.sh: how servers are started and measurements run.
 #   CHUNKS, ATTN: set before; DRY=1 prints instead of starting, and needs nothing
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd); ROOT=$(cd "$HERE/../../.." && pwd)
 OUT=${OUT:-/tmp/out}; mkdir -p "$OUT"; export LOGS=$OUT
