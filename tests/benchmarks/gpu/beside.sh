@@ -1,7 +1,7 @@
 #!/bin/bash
-# What one call on the GPU machine can hold: servers of several setups side by side, so that their
+# Several setups in one go: their servers stand side by side, so that their
 # starts fall together (80-110 s).  They are loaded in turn where times are read, all at once where
-# answers are compared.  Everything comes back as one $OUT/results.tgz.
+# answers are compared.  Results and logs are packed into $OUT/results.tgz.
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       four 8B-shaped servers, 139 GB
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
 # FA3 needs its library in place (the kit's README).  DRY=1 as in suite.sh.
