@@ -131,7 +131,10 @@ class Rank:
             chunked = self._scheduler.chunked_req is not None
             self._prefilling = 1 if chunked else 0
             self._joining = max(0, len(batch.reqs) - self._prefilling)
-        if time.monotonic_ns() - self._published_ns >= PUBLISH_NS or self._moved():
+        due = time.monotonic_ns() - self._published_ns >= PUBLISH_NS
+        # The write before a prefill shows its requests as not running yet; a short answer could be
+        # half over when the next regular one corrects that.
+        if due or self._moved() or (mode.is_extend() and self._load() != self._shown):
             self.publish()
         self._hook_ns += time.perf_counter_ns() - begin
 

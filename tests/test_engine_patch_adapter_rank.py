@@ -556,3 +556,15 @@ def test_a_move_up_is_told_with_the_first_batch_that_runs_it(
     rank.command(encode(RankCommand(mode=Mode.ON, tier="s3k1d4", epoch=0, generation=1), TIERS))
     # The bridge, then the tier; the change was decided with the bridge.
     assert [step(), step()] == ["off", "s3k1d4"]
+
+
+def test_requests_are_told_as_running_when_their_prefill_is_over_not_with_the_next_regular_write(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter_rank, "PUBLISH_NS", 10**18)
+    rank = _adaptive(scheduler, tmp_path)
+    batch = _batch(EXTEND, 3)
+    rank.launching(batch)
+    assert (_live(tmp_path).prefilling, _live(tmp_path).running) == (3, 0)
+    rank.finished(batch, SimpleNamespace())
+    assert (_live(tmp_path).prefilling, _live(tmp_path).running) == (0, 3)
