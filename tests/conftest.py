@@ -1,4 +1,6 @@
-"""Databases for the tests of the store: the same tests over SQLite and PostgreSQL.
+"""What all tests share: an interrupt that arrives, and databases for the tests of the store.
+
+The same store tests run over SQLite and PostgreSQL.
 
 What only some tests need is imported where it is needed.
 """
@@ -6,11 +8,16 @@ What only some tests need is imported where it is needed.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs so, and children inherit it: Ctrl-C could not be tested.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from tests.postgres_server import PostgresServer
