@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -44,6 +43,7 @@ from engine_patch.demo_processes import (
 from engine_patch.demo_report import Measured, ReportError, report, text
 from engine_patch.demo_rest import AskError, ask, gap_times, last_tick, wait_steering
 from engine_patch.embedded.table import NAMES, Table, load
+from engine_patch.quiet_port import quiet_port
 
 DEGRADED = 6
 ENGINE_ID = "demo"
@@ -154,7 +154,7 @@ class _Demo:
         """Start engine and control plane, side by side."""
         # So the engine's port is chosen here.  Should somebody else take it in between, the engine
         # says so and ends.
-        port = _free_port()
+        port = quiet_port()
         self.engine_url = f"http://127.0.0.1:{port}"
         self.engine = self.children.start(
             "engine", "engine_patch.embedded",
@@ -274,12 +274,6 @@ def _missing(headless: bool) -> int:
             sys.stderr.write(dispatch.missing_extra("demo", name, *extras))
             return dispatch.MISSING_EXTRA
     return 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _say(message: str) -> None:

@@ -24,8 +24,8 @@ from typing import Any
 
 from controlplane.client import ControlPlaneClient, ControlPlaneError, RefusedError
 from controlplane.messages import ReleaseRequest
-from controlplane.server import CannotListenError, bind
 from engine_patch.contract import JournalEntry, Mode
+from engine_patch.quiet_port import quiet_port
 from store.records import Decision, Override
 from tests.controlplane_rig import ENGINE, Deck
 from tests.fault_people import Person, Traffic
@@ -45,15 +45,6 @@ def precedence() -> str:
     group = Path("/proc/self/autogroup")
     nice = group.read_text().split()[-1] if group.exists() else str(os.nice(0))
     return f"load {os.getloadavg()[0]:.1f}, scheduled with niceness {nice}"
-
-
-def quiet_port(chance: random.Random) -> int:
-    """A port below those that the system gives out, so that it stays ours between two starts."""
-    for _ in range(200):
-        port = chance.randrange(20_000, 32_000)
-        with suppress(CannotListenError), bind("127.0.0.1", port):
-            return port
-    raise AssertionError("no free port between 20000 and 32000")
 
 
 async def eventually(
@@ -83,7 +74,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
-        self.port = quiet_port(random.Random(os.getpid()))
+        self.port = quiet_port()
         self.notes = self.folder / "engine.jsonl"
         self.database = self.folder / "deck.sqlite3"
         self.traffic = Traffic(self.port)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from controlplane.doctor import examine
 from controlplane.doctor_cli import diagnose, run
 from controlplane.terminal import DEGRADED, OK, REFUSED, UNREACHABLE, USAGE
 from engine_patch.contract import Capability, OffKind
+from engine_patch.quiet_port import quiet_port
 from store.observations import EngineFacts, PluginStatus, RankTier
 from tests.console_story import facts, sample, tier_info
 from tests.controlplane_rig import (
@@ -201,10 +201,7 @@ def test_a_hanging_engine_and_none_at_all_are_unreachable(
         assert "--timeout 20 waits longer" in capsys.readouterr().out
     finally:
         engine.fault(clear=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    assert run([nobody]) == UNREACHABLE
+    assert run([f"http://127.0.0.1:{quiet_port()}"]) == UNREACHABLE
     assert "check host and port" in capsys.readouterr().out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from controlplane.settings import EngineSettings
 from controlplane.setup_key import setup_key
 from engine_patch.contract import Identity, Versions
 from engine_patch.costs import StepCost
+from engine_patch.quiet_port import quiet_port
 from store.db import Store
 from store.measurements import CostTable
 from store.observations import EngineFacts, PluginStatus
@@ -194,9 +194,7 @@ def no_tick() -> Any:
 
 
 async def test_an_upgrade_while_the_control_plane_was_down_is_marked(tmp_path: Path) -> None:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port = str(sock.getsockname()[1])
+    port = str(quiet_port())
 
     def engine(*more: str) -> Any:
         return embedded_engine("--tiers", "off,s3k1d4", "--port", port, *more)

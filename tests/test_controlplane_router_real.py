@@ -9,7 +9,6 @@ import asyncio
 import importlib.util
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import httpx
 import pytest
 
 from controlplane.router_workers import read_workers
+from engine_patch.quiet_port import quiet_port
 from tests.controlplane_rig import (
     BUSY,
     EmbeddedEngine,
@@ -40,19 +40,10 @@ real = pytest.mark.skipif(
 )
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; the router takes no port 0."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
 @contextmanager
 def router(log: Path, *workers: str, key: str = KEY) -> Iterator[httpx.Client]:
     """A client of a running router; the process ends with it."""
-    port, metrics = _free_ports(2)
+    port, metrics = quiet_port(15_000, 18_000), quiet_port(18_000)  # the router takes no port 0
     command = [sys.executable, "-m", "sglang_router.launch_router", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--prometheus-port", str(metrics), "--api-key", key]
     # Its own way of balancing may leave an engine idle, and half of the load is wanted on each.

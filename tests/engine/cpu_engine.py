@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+
+from engine_patch.quiet_port import quiet_port
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -80,14 +81,6 @@ def make_models(work: Path) -> Path:
     return models
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @dataclass
 class CpuEngine:
     """One server process group.
@@ -118,7 +111,7 @@ class CpuEngine:
     env: Mapping[str, str] = field(default_factory=dict)
     paths: Iterable[Path] = ()
     api_key: str | None = None
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=quiet_port)
     process: subprocess.Popen[bytes] | None = None
     start_s: float = 0.0
 

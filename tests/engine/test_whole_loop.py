@@ -21,8 +21,9 @@ import httpx
 import pytest
 
 from engine_patch.contract import Mode
+from engine_patch.quiet_port import quiet_port
 from store.records import Decision, EngineSwitch, Outcome, Override, Reason, Tick
-from tests.engine.cpu_engine import CpuEngine, free_port, request_body
+from tests.engine.cpu_engine import CpuEngine, request_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
 
@@ -194,7 +195,7 @@ def engine(work: Path, expected: dict[str, list[int]]) -> Iterator[CpuEngine]:
 
 @pytest.fixture(scope="module")
 def plane(engine: CpuEngine, work: Path) -> Iterator[Plane]:
-    port = free_port()
+    port = quiet_port()
     config = work / "specdeck.toml"
     config.write_text(
         SETTINGS.format(
