@@ -1,14 +1,13 @@
 """What the drafter does in an off round: all of draft-extend, its keys and values, or nothing.
 
 ``adapter_keep`` is the second of these; whether it writes what all of draft-extend would is tried
-at start-up and compared in the first off round.
+at start-up and compared in the first off round.  It may come some rounds late (``adapter_owed``);
+what is owed is stored before anything else that the drafter does.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from engine_patch import (
@@ -19,6 +18,7 @@ from engine_patch import (
     adapter_tiers,
 )
 from engine_patch.adapter_off import Off
+from engine_patch.adapter_owed import Rows
 from engine_patch.contract import OffFlavour
 
 
@@ -29,17 +29,20 @@ def extend(
     tiers = adapter_tiers.controller()
     flavour = None if tiers is None else tiers.round.flavour
     if tiers is None or flavour in (None, OffFlavour.WARM) or batch.forward_mode.is_idle():
+        adapter_keep.pay(None if tiers is None else tiers.off, draft_worker)
         with adapter_relay.full_width(draft_worker):
             return original(draft_worker, batch, result, **kwargs)
     off = tiers.off
     if flavour is OffFlavour.KEEP and off.needs_probe():
-        copied, hidden = copy.copy(batch), result.logits_output.hidden_states
+        rows = adapter_keep.rows_of(batch, result)
         with adapter_relay.full_width(draft_worker):
             original(draft_worker, batch, result, **kwargs)
-        _probe(off, draft_worker, copied, result, hidden)
+        _probe(off, draft_worker, rows)
         return None
     if flavour is OffFlavour.KEEP:
-        adapter_keep.keep(off, draft_worker, batch, result, result.logits_output.hidden_states)
+        adapter_keep.owe(off, draft_worker, batch, result)
+    else:
+        adapter_keep.pay(off, draft_worker)
     if adapter_decode.relays_candidates(batch, result):
         tiers.worker._stub_skipped_draft_extend(batch, result)
     adapter_sglang.hand_over_read_done(
@@ -73,8 +76,7 @@ def _stored_otherwise(off: Off, draft_worker: Any) -> str:
     pool, device = runner.token_to_kv_pool, draft_worker.device
     # The first slot that a request can have: SGLang's CUDA kernel stores nothing in padding's.
     at = torch.full((1,), int(pool.page_size), dtype=torch.int64, device=device)
-    batch = SimpleNamespace(out_cache_loc=at, seq_lens=torch.ones_like(at))
-    result = SimpleNamespace(next_token_ids=torch.ones_like(at))
+    one = torch.ones_like(at)
     with torch.inference_mode():
         hidden = torch.full(
             (1, get_draft_input_from_target_hidden_dim(runner)),
@@ -91,7 +93,7 @@ def _stored_otherwise(off: Off, draft_worker: Any) -> str:
         try:
             for buffer in buffers:
                 buffer[at] = 0
-            adapter_keep.keep(off, draft_worker, batch, result, hidden, given)
+            adapter_keep.keep(off, draft_worker, Rows(one, one, at, hidden), given)
             kept = [buffer[at].float().flatten() for buffer in buffers]
         finally:
             for buffer, values in zip(buffers, before, strict=True):
@@ -116,17 +118,17 @@ def _stored_otherwise(off: Off, draft_worker: Any) -> str:
     return ""
 
 
-def _probe(off: Off, draft_worker: Any, batch: Any, result: Any, hidden_states: Any) -> None:
+def _probe(off: Off, draft_worker: Any, rows: Rows) -> None:
     """Compare keep with the whole draft-extend, which has just run; leave the latter's values."""
     layer, pool = off.attention().layer_id, draft_worker.draft_runner.token_to_kv_pool
-    at, gap, size, problem = batch.out_cache_loc, 0.0, 0.0, ""
+    at, gap, size, problem = rows.slots, 0.0, 0.0, ""
     try:
         buffers = (pool.get_key_buffer(layer), pool.get_value_buffer(layer))
         whole = [buffer[at].clone() for buffer in buffers]
         for buffer in buffers:
             buffer[at] = 0
         try:
-            adapter_keep.keep(off, draft_worker, batch, result, hidden_states)
+            adapter_keep.keep(off, draft_worker, rows)
             gap = max(
                 float((buffer[at].float() - values.float()).abs().max())
                 for buffer, values in zip(buffers, whole, strict=True)

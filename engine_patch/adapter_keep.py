@@ -3,8 +3,9 @@
 Those of a one-layer drafter depend on the token and the target's hidden state, not on attention; so
 *keep* calls the drafter's own forward and stops it where attention begins, after storing them.
 
-At 1 to 64 requests it is two matrix products, each bound by its weights, and ten small kernels
-(docs/gpu-results.md).  So it leaves out the queries, which nobody reads.
+It is two matrix products and ten small kernels, and up to some 200 rows the former are bound by
+their weights (docs/gpu-results.md).  So it leaves out the queries, which nobody reads, and stores
+the rows of several rounds together (``adapter_owed``).
 """
 
 from __future__ import annotations
@@ -16,31 +17,52 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine_patch.adapter_off import Off
+from engine_patch.adapter_owed import Rows
 
 
 class _StoredError(Exception):
     """Ends the drafter's forward once its keys and values are stored."""
 
 
-def keep(
-    off: Off,
-    draft_worker: Any,
-    batch: Any,
-    result: Any,
-    hidden_states: Any,
-    given: list[Any] | None = None,
-) -> None:
-    """Write the drafter's keys and values for this round's token, and stop there.
+def rows_of(batch: Any, result: Any) -> Rows:
+    """What an off round gives the drafter: one token of each request."""
+    return Rows(
+        result.next_token_ids,
+        batch.seq_lens,
+        batch.out_cache_loc,
+        result.logits_output.hidden_states,
+    )
+
+
+def owe(off: Off, draft_worker: Any, batch: Any, result: Any) -> None:
+    """Keep the keys and values of an off round, now or together with those of later rounds."""
+    rows, requests = rows_of(batch, result), [request.rid for request in batch.reqs]
+    if off.owed.others(requests):
+        pay(off, draft_worker)
+    if not off.owed.waits(len(requests)):
+        keep(off, draft_worker, rows)
+    elif off.owed.add(requests, rows):
+        pay(off, draft_worker)
+
+
+def pay(off: Off | None, draft_worker: Any) -> None:
+    """Store what is owed: before the drafter reads or writes anything else."""
+    rows = None if off is None else off.owed.settle()
+    if off is not None and rows is not None:
+        keep(off, draft_worker, rows)
+
+
+def keep(off: Off, draft_worker: Any, rows: Rows, given: list[Any] | None = None) -> None:
+    """Write the drafter's keys and values of some rows, and stop there.
 
     Args:
-        hidden_states: the target's, one row for each request.
         given: takes what attention was given, keys and values.
     """
     from sglang.srt.mem_cache.memory_pool import KVWriteLoc
     from sglang.srt.model_executor.forward_batch_info import ForwardMode
 
     runner, attention = draft_worker.draft_runner, off.attention()
-    where = KVWriteLoc(batch.out_cache_loc)
+    where = KVWriteLoc(rows.slots)
 
     def store(
         q: Any, k: Any, v: Any, forward_batch: Any, save_kv_cache: bool = True, **_: Any
@@ -61,15 +83,15 @@ def keep(
 
     seen = SimpleNamespace(
         forward_mode=ForwardMode.DRAFT_EXTEND_V2,
-        out_cache_loc=batch.out_cache_loc,
+        out_cache_loc=rows.slots,
         mm_input_embeds=None,
         contains_mm_inputs=lambda: False,
-        spec_info=SimpleNamespace(hidden_states=hidden_states),
+        spec_info=SimpleNamespace(hidden_states=rows.hidden_states),
     )
     attention.forward = store
     try:
         with contextlib.suppress(_StoredError), _lighter(runner.model, attention):
-            runner.model.model(result.next_token_ids.long(), batch.seq_lens.long(), seen)
+            runner.model.model(rows.tokens.long(), rows.positions.long(), seen)
     finally:
         del attention.forward
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from engine_patch import adapter_sglang, adapter_tiers
+from engine_patch.adapter_owed import ROUNDS, Owed
 from engine_patch.contract import OffFlavour, OffKind
 
 log = logging.getLogger("specdeck")
@@ -53,6 +54,9 @@ class Off:
         self.kind = OffKind.ONE_TOKEN_VERIFY if self.reason else OffKind.PLAIN_PATH
         self.keep_reason = ""
         """Why the drafter's keys and values cannot be kept, "" if they can or it is not known."""
+        args = worker.target_worker.model_runner.server_args
+        self.owed = Owed(1 if copied_at_once(args) else ROUNDS)
+        """What off rounds have not stored yet."""
         self._attention: Any = None
         self._probed = False
 
@@ -175,6 +179,12 @@ def _not_plain(worker: Any) -> str:
     if asked == "plain" or backend in PLAIN_BACKENDS:
         return ""
     return f"not tried with attention backend {backend}; SPECDECK_OFF=plain forces it"
+
+
+def copied_at_once(args: Any) -> bool:
+    """Whether the drafter's keys and values may be copied elsewhere as soon as a request ends."""
+    names = ("hierarchical_cache", "lmcache", "flexkv", "unified_cache_external_linker")
+    return any(adapter_sglang.setting(args, f"enable_{name}") for name in names)
 
 
 def _recurrent(config: Any) -> bool:

@@ -237,6 +237,7 @@ TABLE: tuple[Touch, ...] = (
             "tp_v_head_num", "qk_head_dim", "v_head_dim", "layer_id", "k_scale", "v_scale"),
     *_reads(_BATCH, "keeps requests with a hole out of the prefix cache", "Req",
             "skip_radix_cache_insert", "origin_input_ids", "output_ids"),
+    *_reads(_BATCH, "whose keys and values are stored together", "Req", "rid"),
     _function(_GROUPS, "get_world_group", "ranks agree on what fits"),
     _function(_GROUPS, "get_pp_group", "ranks agree on what fits"),
     # The scheduler: commands in, numbers out.

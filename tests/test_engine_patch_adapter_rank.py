@@ -17,6 +17,7 @@ import pytest
 from engine_patch import (
     adapter_cold,
     adapter_off,
+    adapter_owed,
     adapter_rank,
     adapter_reserve,
     adapter_scheduler,
@@ -568,3 +569,19 @@ def test_requests_are_told_as_running_when_their_prefill_is_over_not_with_the_ne
     assert (_live(tmp_path).prefilling, _live(tmp_path).running) == (3, 0)
     rank.finished(batch, SimpleNamespace())
     assert (_live(tmp_path).prefilling, _live(tmp_path).running) == (0, 3)
+
+
+@pytest.mark.parametrize("copied", ["hierarchical_cache", "lmcache", "flexkv", None])
+def test_nothing_is_owed_where_a_cache_copies_the_kv_of_a_request_that_ends(
+    copied: str | None,
+) -> None:
+    arguments = SimpleNamespace(**{} if copied is None else {f"enable_{copied}": True})
+    assert adapter_off.copied_at_once(arguments) == (copied is not None)
+
+
+def test_rows_wait_as_long_as_the_next_round_of_the_same_requests_has_room() -> None:
+    owed = adapter_owed.Owed()
+    assert [owed.waits(requests) for requests in (1, 128, 129)] == [True, True, False]
+    assert not adapter_owed.Owed(rounds=1).waits(1)
+    assert owed.settle() is None
+    assert not owed.others(["a"])  # nothing is owed to anybody

@@ -98,6 +98,28 @@ def test_outputs_equal_the_plain_servers(work: Path, known: Reference, case: str
     assert report.aborted > 0
 
 
+@pytest.mark.parametrize("case", ["chunked prefill", "retraction", "overlap, retraction"])
+def test_what_off_rounds_keep_is_there_when_it_is_read(
+    work: Path, known: Reference, case: str
+) -> None:
+    """Each row against SGLang's whole draft-extend, while requests come, go, abort and retract."""
+    name = "kept-" + case.replace(" ", "-").replace(",", "")
+    with tier_server(work, name, kept=True, **CASES[case]) as server:
+        report = compare(
+            server,
+            known,
+            seed=len(case),
+            concurrency=CONCURRENCY,
+            flavours=("keep",),
+            rest_s=0.3,
+        )
+        counts = server.kept()
+    _record("kept", case, {**asdict(counts), "retractions": report.retractions})
+    assert report.wrong == []
+    assert counts.drafts > 500
+    assert counts.calls < counts.rounds
+
+
 @pytest.mark.parametrize("fault", tier_checks.FAULTS)
 def test_every_fault_is_noticed(work: Path, known: Reference, fault: tier_checks.Fault) -> None:
     noticed = tier_rig.notices(work, f"fault-{fault}", known, fault)

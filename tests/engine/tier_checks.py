@@ -106,7 +106,7 @@ def short(tokens, pool, batch, runner):
 forward_batch = adapter_decode.forward_batch
 
 
-def broken(off, draft_worker, batch, result, hidden_states, given=None):
+def broken(off, draft_worker, rows, given=None):
     """A drafter that keep cannot stop at its attention."""
     raise TypeError("no such forward")
 

@@ -14,7 +14,14 @@ from pathlib import Path
 
 import httpx
 
-from tests.engine import overlap_loop, sampled_verify, tier_checks, tier_workload, token_spread
+from tests.engine import (
+    kept_kv,
+    overlap_loop,
+    sampled_verify,
+    tier_checks,
+    tier_workload,
+    token_spread,
+)
 from tests.engine.cpu_engine import CpuEngine, EngineError
 from tests.engine.plugin_client import PluginClient
 from tests.engine.tier_workload import Job, Outcome
@@ -94,6 +101,10 @@ class TierServer:
         self.client.wait(file.exists, "some rounds")
         return tier_checks.overrides(file)
 
+    def kept(self) -> kept_kv.Counts:
+        """What was compared of the drafter's KV, where it is."""
+        return kept_kv.counts(self.slots.with_suffix(".kept"))
+
 
 @contextmanager
 def tier_server(
@@ -105,10 +116,15 @@ def tier_server(
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     overlap: bool = False,
+    kept: bool = False,
     fault: tier_checks.Fault | None = None,
     paths: Sequence[Path] = (),
 ) -> Iterator[TierServer]:
-    """Start a server with trees that watches its slots; stop it at the end."""
+    """Start a server with trees that watches its slots; stop it at the end.
+
+    Args:
+        kept: whether it compares the drafter's KV of off rounds, too.
+    """
     plugins = ["specdeck", tier_checks.NAME, sampled_verify.NAME]
     folders = [
         *paths,
@@ -118,11 +134,15 @@ def tier_server(
     if overlap:
         plugins.append(overlap_loop.NAME)
         folders.append(overlap_loop.install(work / f"{name}-overlap"))
+    if kept:
+        plugins.append(kept_kv.NAME)
+        folders.append(kept_kv.install(work / f"{name}-kept"))
     slots = work / f"{name}-slots.json"
     variables = {
         "SGLANG_PLUGINS": ",".join(plugins),
         tier_checks.SLOTS_VARIABLE: str(slots),
         tier_checks.OVERRIDES_VARIABLE: str(slots.with_suffix(".overrides")),
+        kept_kv.COUNTS_VARIABLE: str(slots.with_suffix(".kept")),
     } | dict(env or {})
     if fault is not None:
         variables[tier_checks.FAULT_VARIABLE] = fault
@@ -139,8 +159,15 @@ def tier_server(
         yield TierServer(server, client, slots)
 
 
-def commanded(client: PluginClient, seed: int) -> tuple[threading.Thread, threading.Event]:
-    """A thread that sends random commands until its event is set."""
+def commanded(
+    client: PluginClient, seed: int, *, flavours: Sequence[str] = FLAVOURS, rest_s: float = 0.03
+) -> tuple[threading.Thread, threading.Event]:
+    """A thread that sends random commands until its event is set.
+
+    Args:
+        flavours: of off that are asked for.
+        rest_s: longest time between two commands.
+    """
     rng, stop = random.Random(seed), threading.Event()
     tiers = [tier.name for tier in client.state().tiers if tier.name != "off"]
 
@@ -153,7 +180,7 @@ def commanded(client: PluginClient, seed: int) -> tuple[threading.Thread, thread
     def put() -> None:
         draw = rng.random()
         if draw < 0.4:
-            client.put("off", off_flavour=rng.choice(FLAVOURS))
+            client.put("off", off_flavour=rng.choice(flavours))
         elif draw < 0.9:
             client.put("on", tier=rng.choice(tiers))
         else:
@@ -166,7 +193,7 @@ def commanded(client: PluginClient, seed: int) -> tuple[threading.Thread, thread
                     "min_dwell_steps": rng.choice([1, 3, 8]),
                 },
             )
-        time.sleep(rng.random() * 0.03)
+        time.sleep(rng.random() * rest_s)
 
     return threading.Thread(target=send), stop
 
@@ -188,10 +215,18 @@ class Report:
     highest_used: int
 
 
-def compare(server: TierServer, known: Reference, *, seed: int, concurrency: int) -> Report:
+def compare(
+    server: TierServer,
+    known: Reference,
+    *,
+    seed: int,
+    concurrency: int,
+    flavours: Sequence[str] = FLAVOURS,
+    rest_s: float = 0.03,
+) -> Report:
     """Run the reference's jobs under random commands."""
     client, start = server.client, server.client.replica().switches
-    sender, stop = commanded(client, seed)
+    sender, stop = commanded(client, seed, flavours=flavours, rest_s=rest_s)
     kinds: set[tuple[str, str]] = set()
     highest = 0
 
