@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from controlplane.benchrun_flow import FlowError, FlowProcess
 from controlplane.benchrun_window import Load
-from controlplane.load_flow import tokens_in
+from controlplane.load_clients import tokens_in
 from controlplane.load_reports import FlowSettings
 from tests.embedded_process import Embedded, running
 
