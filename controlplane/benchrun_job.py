@@ -233,7 +233,7 @@ class Job:
         await asyncio.gather(*self._writes, return_exceptions=True)
 
     async def _table(self, now_utc_ms: int) -> CostTable | None:
-        facts, costs = self._runner.pilot.facts, self._runner.costs.told
+        facts, costs = self._runner.pilot.facts, self._runner.known.costs.told
         key = self.status.setup_key
         if facts is None or setup_key(facts) != key:
             # What the engine tells now belongs to another setup.

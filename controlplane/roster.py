@@ -196,11 +196,11 @@ class Roster:
                     "in_settings",
                     f"engine {engine_id} stands in the settings: remove it there and start anew",
                 )
-            if runner.record.source:
+            if runner.known.record.source:
                 raise ProblemError(
                     409,
                     "in_source",
-                    f"engine {engine_id} is named by {runner.record.source}: remove it there",
+                    f"engine {engine_id} is named by {runner.known.record.source}: remove it there",
                 )
             if self.measured(engine_id):
                 raise ProblemError(
@@ -217,16 +217,16 @@ class Roster:
         return {
             name: (runner.settings, self._keys[name])
             for name, runner in self.runners.items()
-            if runner.record.source == source
+            if runner.known.record.source == source
         }
 
     def taken(self, engine: EngineSettings, source: str | None) -> str | None:
         """Which engine has this one's id or URL already; those of ``source`` do not count."""
         for other in self.runners.values():
             if engine.id == other.engine_id or engine.url == other.settings.url:
-                if other.record.source == source:
+                if other.known.record.source == source:
                     continue
-                by = f" ({other.record.source})" if other.record.source else ""
+                by = f" ({other.known.record.source})" if other.known.record.source else ""
                 return f"{other.engine_id} at {other.settings.url}{by}"
         return None
 
@@ -280,7 +280,7 @@ class Roster:
         # First of all: its loop must not store the engine's record once more afterwards.
         await self._halt(engine_id)
         try:
-            await keep(self._around.store, [self._gone(runner.record), *notes])
+            await keep(self._around.store, [self._gone(runner.known.record), *notes])
         except ProblemError:
             self._run(engine_id)
             raise
@@ -318,7 +318,7 @@ class Roster:
         )
         runner = Runner(engine, client, self._around)
         if record is not None:
-            runner.record = record
+            runner.known.record = record
         self._keys[engine.id] = keys
         self.runners[engine.id] = runner
 

@@ -54,7 +54,7 @@ async def show_costs(engine_id: EngineId, service: TheService) -> Costs:
     key = setup_key(pilot.facts)
     if not pilot.costs:
         return Costs(setup_key=key)
-    return Costs(setup_key=key, source=runner.costs.source, costs=pilot.costs)
+    return Costs(setup_key=key, source=runner.known.costs.source, costs=pilot.costs)
 
 
 @router.get("/engines/{engine_id}/moment", responses=declared(404))

@@ -12,33 +12,24 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from controlplane.cost_lookup import CostLookup
 from controlplane.desk import Desk
 from controlplane.engine import EngineClient
-from controlplane.engine_life import life_notes
-from controlplane.fleet_rules import ruled
 from controlplane.hub import Event
+from controlplane.known import Known
 from controlplane.messages import EngineStatus
 from controlplane.pace import phase_ms
 from controlplane.pilot import Pilot, obeyed
-from controlplane.polled import Polled
 from controlplane.recording import Recorder
 from controlplane.restoring import restore
 from controlplane.sending import Sender
 from controlplane.settings import EngineSettings
 from controlplane.surroundings import Surroundings
-from engine_patch.costs import StepCost
 from store.db import Record
-from store.marks import AUTHOR as MARKS_AUTHOR
-from store.observations import EngineFacts, Gap, PluginStatus, Sample
-from store.policies import PolicyConfig
+from store.observations import Gap, PluginStatus
 from store.records import (
     Alarm,
     CommandOutcome,
     ControlInput,
-    EngineRecord,
-    EngineSwitch,
-    Marker,
     Override,
     Tick,
 )
@@ -77,13 +68,7 @@ class Runner:
         self.counts = Counts()
         self.pilot = Pilot(settings, around.holder)
         self.desk = Desk(settings.id, self.pilot, around, self.wake)
-        self.record = EngineRecord(
-            engine_id=settings.id,
-            url=settings.url,
-            name=settings.name,
-            group=settings.group,
-            added_utc_ms=around.clock.utc_ms(),
-        )
+        self.known = Known(settings, self.pilot, around)
         self.recorder = Recorder(
             settings.id,
             around.store,
@@ -91,7 +76,6 @@ class Runner:
             publish=self._publish,
             lost=self.pilot.intake.lost,
         )
-        self.costs = CostLookup(around.store, around.clock)
         self._client = client
         self._around = around
         self._tick: Tick | None = None
@@ -111,7 +95,7 @@ class Runner:
     def status(self) -> EngineStatus:
         """The engine with its policy and newest tick."""
         return EngineStatus(
-            engine=self.record,
+            engine=self.known.record,
             policy=self.pilot.policy,
             tick=self._tick,
             poll_s=self.settings.poll_s,
@@ -176,7 +160,7 @@ class Runner:
         unsettled = self.pilot.left(self._around.clock.utc_ms())
         if unsettled is not None:
             await self.recorder.keep_soon([unsettled])
-        await self.costs.close()
+        await self.known.costs.close()
         await self._client.aclose()
 
     async def _loop(self) -> None:
@@ -197,20 +181,15 @@ class Runner:
         """Take up where the last process stopped."""
         around, clock = self._around, self._around.clock
         found = await asyncio.to_thread(restore, around.store, self.engine_id, clock.utc_ms())
-        facts = None
-        if found.record is not None and found.record.url == self.settings.url:
-            facts = found.record.facts
-            self.record = self.record.model_copy(
-                update={"facts": facts, "added_utc_ms": found.record.added_utc_ms}
-            )
+        facts = self.known.restore(found.record)
         self._seq = found.seq
         self.pilot.intake.resume(found.seq, clock.utc_ms())
         self.pilot.history = found.history
         if found.boot_id is not None:
             self._client.resume_journal(found.boot_id, dict(found.journal))
-        records: list[Record] = [self.record, *found.repairs]
+        records: list[Record] = [self.known.record, *found.repairs]
         if facts is not None:
-            records += self._adopt(facts, (), clock.utc_ms())
+            records += self.known.adopt(facts, (), clock.utc_ms())
         await self.recorder.keep_soon(records)
         if found.override is not None:
             self.pilot.put_in_force(found.override, clock.utc_ms(), clock.mono_ms(), clock.clock_id)
@@ -225,7 +204,7 @@ class Runner:
         self.counts.polls += 1
         self.counts.poll_s += (clock.mono_ms() - begun) / 1000
         self.counts.gaps += isinstance(polled.observation, Gap)
-        records = await self._learned(polled)
+        records = await self.known.learned(polled, self._seq)
         tick, command, ended = self.pilot.step(polled.observation)
         for decision in tick.decisions:
             self.counts.decisions[decision.outcome] += 1
@@ -259,63 +238,6 @@ class Runner:
     def _patched(self) -> bool:
         facts = self.pilot.facts
         return facts is not None and facts.plugin is PluginStatus.PRESENT
-
-    async def _learned(self, polled: Polled) -> list[Record]:
-        """What a poll told beside the sample itself: facts, and changes the engine made."""
-        records: list[Record] = []
-        now = self._around.clock.utc_ms()
-        if polled.facts_changed is not None:
-            records += [
-                Marker(
-                    engine_id=self.engine_id,
-                    at_utc_ms=now,
-                    seq=self._seq,
-                    kind=note.kind,
-                    author=MARKS_AUTHOR,
-                    text=note.text,
-                )
-                for note in life_notes(self.record.facts, polled.facts_changed)
-            ]
-            self.record = self.record.model_copy(update={"facts": polled.facts_changed})
-            records.append(self.record)
-        facts, changed = self.record.facts, polled.facts_changed is not None
-        if facts is not None and (changed or isinstance(polled.observation, Sample)):
-            costs = await self.costs.look(facts, polled.costs, changed=changed)
-            if costs is not None:
-                records += self._adopt(facts, costs, now)
-        if isinstance(polled.observation, Sample):
-            records += [
-                EngineSwitch(
-                    engine_id=self.engine_id,
-                    boot_id=polled.observation.boot_id or "",
-                    seen_utc_ms=now,
-                    entry=entry,
-                )
-                for entry in polled.observation.switches
-            ]
-        return records
-
-    def _adopt(
-        self, facts: EngineFacts, costs: tuple[StepCost, ...], now_utc_ms: int
-    ) -> list[PolicyConfig]:
-        """Take over what is known of the engine; returns the versions that this made."""
-        first = self.pilot.policy is None
-        new = self.pilot.adopt(facts, costs, now_utc_ms)
-        chosen, rules = self.pilot.policy, self._around.rules
-        if not first or chosen is None or rules is None:
-            return [new] if new else []
-        other = ruled(
-            chosen,
-            rules.in_force(),
-            group=self.settings.group,
-            facts=facts,
-            stored=new is None,
-            now_utc_ms=now_utc_ms,
-        )
-        if other is None:
-            return [new] if new else []
-        self.pilot.set_policy(other)
-        return [other]
 
     async def _store(
         self, tick: Tick, records: Sequence[Record], inputs: Sequence[ControlInput]

@@ -34,7 +34,7 @@ class ToldService(Service):
         """Tell in place of polling."""
         for place, runner in enumerate(self.runners.values()):
             known = facts()
-            runner.record = runner.record.model_copy(
+            runner.known.record = runner.known.record.model_copy(
                 update={"facts": known, "group": f"group {place % 8}"}
             )
             runner.pilot.facts = known
