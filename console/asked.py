@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from console.formatting import seconds
 from controlplane.messages import FleetRow
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF, TierName
 from store.observations import Sample
 from store.policies import Stance

@@ -29,7 +29,7 @@ from console.spans import (
     width,
 )
 from console.trend import progress
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF, TierName
 from store.observations import PluginStatus, Sample
 from store.policies import FixedPolicy, Stance

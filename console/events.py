@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine_patch.contract import JournalEntry, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import SwitchReason
 from store.observations import Gap, Sample
 from store.records import Decision, Tick
 

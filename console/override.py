@@ -9,7 +9,7 @@ from console.header import lease_words
 from console.scene import Scene, override_left_s
 from console.spans import Line, Role, Span, line, pad, rule
 from controlplane.messages import ExtendRequest, OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import Frozen, TierName
 from store.policies import Stance
 from store.records import Guards, Override

@@ -7,7 +7,7 @@ from dataclasses import replace
 from controlplane.obedience import failed, settle
 from controlplane.orders import Obedience, Rules, delayed
 from controlplane.policy_state import NEVER
-from engine_patch.contract import RefusalCode
+from engine_patch.contract_words import RefusalCode
 from store.records import CommandOutcome, Decision, Outcome, OutcomeKind
 
 

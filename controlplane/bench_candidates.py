@@ -11,7 +11,7 @@ from enum import StrEnum
 from controlplane.bench_cells import Series, beyond_caps, series_of
 from controlplane.bench_noise import tolerance
 from controlplane.bench_records import PLAIN, BenchPoint
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF, TierShape
 
 

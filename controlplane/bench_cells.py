@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from controlplane.bench_records import PLAIN, POISSON, BenchPoint
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF
 
 AT_A_RATE = "requests came at a rate: tokens per second are the demand, not the speed"

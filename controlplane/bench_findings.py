@@ -8,7 +8,7 @@ from pydantic import Field
 
 from controlplane.bench_crossover import Crossover, Sign
 from controlplane.bench_records import BenchTier
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import Frozen
 
 SCHEMA: Literal["specdeck.bench-analysis/1"] = "specdeck.bench-analysis/1"

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from controlplane.bench_records import PLAIN, BenchFile, BenchPoint
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF
 
 CAP = 256

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF, Frozen, TierShape
 
 SCHEMA: Literal["specdeck.bench/1"] = "specdeck.bench/1"

@@ -16,7 +16,7 @@ from controlplane.clock import SystemClock
 from controlplane.errors import ProblemError
 from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest
 from controlplane.runner import Runner
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 from store.observations import EngineFacts, Gap, Sample
 from store.records import Override

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from controlplane.first_policy import default_policy
 from controlplane.off_note import OffNote, OffWorth, off_kind, off_note
 from controlplane.setup_key import setup_key
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Thresholds
 from store.observations import EngineFacts, PluginStatus

@@ -12,7 +12,7 @@ from controlplane.etags import check_match, policy_tag
 from controlplane.problems import declared
 from controlplane.routes_engines import EngineId, Operator, TheService
 from controlplane.runner import Runner
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 from store.observations import Sample
 from store.policies import PolicyConfig, Stance

@@ -41,7 +41,7 @@ from controlplane.terminal import (
     say,
     show,
 )
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.records import Guards, Override
 
 serve_app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -6,7 +6,8 @@ from pydantic import ValidationError
 
 from controlplane.handshake import COMMAND_KEY, said
 from controlplane.polled import EngineError, Stamp
-from engine_patch.contract import CommandAnswer, Refusal, RefusalCode, SpeculationCommand
+from engine_patch.contract_commands import CommandAnswer, Refusal, SpeculationCommand
+from engine_patch.contract_words import RefusalCode
 from store.observations import GapReason
 from store.records import Command, CommandOutcome, OutcomeKind
 

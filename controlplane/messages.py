@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.costs import StepCost
 from engine_patch.tier import Frozen, TierName, Wire
 from store.observations import PluginStatus

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from controlplane.orders import Obedience, Pending, Rules, delayed, forgiven, needs_order, sent
 from controlplane.policy_state import NEVER
 from controlplane.target import Target, obeyed, replicas_disagree, reported
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.observations import Sample
 from store.records import Command, Decision, Outcome
 

@@ -18,7 +18,7 @@ from controlplane.sessions_inputs import Intake
 from controlplane.settings import EngineSettings
 from controlplane.setup_key import differences
 from controlplane.turns import Turn
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Thresholds
 from store.observations import EngineFacts, Gap, Observation, Sample

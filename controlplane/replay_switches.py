@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from engine_patch.chooser import FLOOR_REQUESTS, Chooser
-from engine_patch.contract import JournalEntry, Mode, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import Mode, SwitchReason
 from engine_patch.tier import Thresholds, TierName
 from engine_patch.wire import RankCommand
 from store.records import EngineSwitch

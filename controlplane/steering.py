@@ -20,7 +20,7 @@ from controlplane.policy_state import Choice, PolicyState, View
 from controlplane.target import Target, for_tier
 from controlplane.timeline import Advance, Timeline
 from controlplane.turns import Turn
-from engine_patch.contract import Mode, OffFlavour
+from engine_patch.contract_words import Mode, OffFlavour
 from engine_patch.tier import OFF
 from store.observations import EngineFacts, Sample
 from store.policies import Stance

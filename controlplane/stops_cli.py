@@ -35,7 +35,7 @@ from controlplane.terminal import (
     show,
     show_list,
 )
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 from store.records import Guards, Override
 

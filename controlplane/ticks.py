@@ -9,7 +9,7 @@ from controlplane.granted import Granted
 from controlplane.orders import Obedience
 from controlplane.policy_state import PolicyState
 from controlplane.timeline import Timeline
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 from store.observations import Observation, Sample
 from store.policies import Stance

@@ -11,7 +11,7 @@ from controlplane.policy_state import Choice, Gate, PolicyState
 from controlplane.steering import Decided, Situation, override_text
 from controlplane.target import Target, obeyed
 from controlplane.timeline import Timeline
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.observations import EngineFacts, Gap
 from store.policies import Stance
 from store.records import Outlook, Reason, Verdict

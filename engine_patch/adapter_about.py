@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine_patch import adapter_launch, hooks
-from engine_patch.contract import Capability, Identity, OffFlavour, Versions
+from engine_patch.contract import Capability, Identity, Versions
+from engine_patch.contract_words import OffFlavour
 from engine_patch.front import Front
 from engine_patch.published import RankFacts
 from engine_patch.tier import OFF

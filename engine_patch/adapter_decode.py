@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine_patch import adapter_sglang, adapter_tiers
-from engine_patch.contract import OffFlavour, OffKind
+from engine_patch.contract_words import OffFlavour, OffKind
 
 _PLAIN = "specdeck_plain"
 """Attribute put on a verify input whose round is a plain decode step."""

@@ -19,7 +19,7 @@ from engine_patch import (
 )
 from engine_patch.adapter_off import Off
 from engine_patch.adapter_owed import Rows
-from engine_patch.contract import OffFlavour
+from engine_patch.contract_words import OffFlavour
 
 
 def extend(

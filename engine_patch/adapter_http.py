@@ -22,11 +22,13 @@ from typing import Any
 from engine_patch import adapter_launch, hooks, published
 from engine_patch.adapter_about import at_launch, capabilities, identity, unsupported
 from engine_patch.adapter_sglang import setting
-from engine_patch.contract import ReplicaAnswer, ReplicaRebuilt, SpeculationState, Versions
+from engine_patch.contract import SpeculationState, Versions
+from engine_patch.contract_commands import ReplicaAnswer, ReplicaRebuilt
+from engine_patch.desk import ApplyTimeoutError, Desk
 from engine_patch.front import Front
 from engine_patch.observer import Observer
 from engine_patch.published import Rank, RankLive
-from engine_patch.routes import PATH, ApplyTimeoutError, Desk, speculation_routes
+from engine_patch.routes import PATH, speculation_routes
 from engine_patch.wire import REBUILD, Number, RankCommand, encode
 
 log = logging.getLogger("specdeck")

@@ -17,7 +17,7 @@ from typing import Any
 
 from engine_patch import adapter_sglang, adapter_tiers
 from engine_patch.adapter_owed import ROUNDS, Owed
-from engine_patch.contract import OffFlavour, OffKind
+from engine_patch.contract_words import OffFlavour, OffKind
 
 log = logging.getLogger("specdeck")
 

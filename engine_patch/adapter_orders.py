@@ -12,7 +12,7 @@ from typing import Any
 from engine_patch import adapter_rebuild
 from engine_patch.adapter_tiers import TierController
 from engine_patch.chooser import Chooser
-from engine_patch.contract import Mode, OffFlavour
+from engine_patch.contract_words import Mode, OffFlavour
 from engine_patch.published import RankFacts
 from engine_patch.tier import OFF, TierName
 from engine_patch.wire import REBUILD, Number, RankCommand, WireError, decode

@@ -18,11 +18,13 @@ from pydantic_core import to_json
 
 from engine_patch import adapter_cold as cold
 from engine_patch import shm
+from engine_patch.accept_window import Window
 from engine_patch.adapter_facts import reserve_per_request
 from engine_patch.adapter_orders import Orders
 from engine_patch.adapter_tiers import TierController
-from engine_patch.chooser import JOURNAL_LENGTH, Chooser, Window
-from engine_patch.contract import JournalEntry, Mode, OffFlavour
+from engine_patch.chooser import JOURNAL_LENGTH, Chooser
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import Mode, OffFlavour
 from engine_patch.published import COSTS, RankFacts
 from engine_patch.step_times import StepTimes
 from engine_patch.tier import OFF, TierName

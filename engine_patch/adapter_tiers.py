@@ -22,7 +22,7 @@ from typing import Any
 
 from engine_patch import adapter_launch, adapter_sglang, tier_memory
 from engine_patch.chooser import Chooser
-from engine_patch.contract import OffFlavour, OffKind
+from engine_patch.contract_words import OffFlavour, OffKind
 from engine_patch.tier import OFF, TierName, TierShape
 from engine_patch.tier_plan import Plan
 

@@ -12,21 +12,9 @@ from typing import Self
 
 from pydantic import Field
 
-from engine_patch.contract import (
-    PROTOCOL,
-    PROTOCOL_MIN,
-    Claim,
-    CommandAnswer,
-    Lease,
-    Mode,
-    OffFlavour,
-    OnLeaseEnd,
-    Refusal,
-    RefusalCode,
-    ReplicaAnswer,
-    SpeculationCommand,
-    SwitchReason,
-)
+from engine_patch.contract import PROTOCOL, PROTOCOL_MIN, Claim, Lease
+from engine_patch.contract_commands import CommandAnswer, Refusal, ReplicaAnswer, SpeculationCommand
+from engine_patch.contract_words import Mode, OffFlavour, OnLeaseEnd, RefusalCode, SwitchReason
 from engine_patch.tier import OFF, Frozen, Thresholds, TierName
 from engine_patch.wire import RankCommand
 

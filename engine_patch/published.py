@@ -18,13 +18,13 @@ from engine_patch.contract import (
     Identity,
     JournalEntry,
     KvSlots,
-    OffFlavour,
     RankState,
     ReplicaState,
     SpeculationState,
     TierInfo,
     Versions,
 )
+from engine_patch.contract_words import OffFlavour
 from engine_patch.costs import StepCost
 from engine_patch.front import Front
 from engine_patch.tier import Frozen, TierName, Wire

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from engine_patch.contract import RebuildAnswer, Refusal
+from engine_patch.contract_commands import RebuildAnswer, Refusal
 from engine_patch.routes import REBUILD_PATH
 
 DONE, USAGE, UNREACHABLE, REFUSED = 0, 2, 3, 4

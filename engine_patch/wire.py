@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine_patch.contract import Mode, OffFlavour, SwitchReason
+from engine_patch.contract_words import Mode, OffFlavour, SwitchReason
 from engine_patch.tier import Boundary, Frozen, Thresholds, TierName
 
 PREFIX = "specdeck."

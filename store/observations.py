@@ -12,16 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from engine_patch.contract import (
-    Capability,
-    Identity,
-    JournalEntry,
-    Mode,
-    OffFlavour,
-    OffKind,
-    TierInfo,
-    Versions,
-)
+from engine_patch.contract import Capability, Identity, JournalEntry, TierInfo, Versions
+from engine_patch.contract_words import Mode, OffFlavour, OffKind
 from engine_patch.tier import Frozen, Thresholds, TierName
 
 

@@ -12,7 +12,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from engine_patch.contract import JournalEntry, Mode, OnLeaseEnd
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import Mode, OnLeaseEnd
 from engine_patch.tier import OFF, Frozen, Thresholds, TierName
 from store.observations import EngineFacts, Observation
 from store.policies import PolicyConfig, Stance

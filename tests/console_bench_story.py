@@ -14,7 +14,7 @@ from controlplane.bench_propose import Proposal, ProposalError, propose
 from controlplane.bench_records import BenchPoint
 from controlplane.benchrun_job import file_of
 from controlplane.benchrun_messages import BenchRequest, BenchState, BenchStatus
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from tests.console_story import DEEP, ENGINE, NARROW, OFF, START_MS
 
 SPEEDS: dict[str, dict[int, float]] = {

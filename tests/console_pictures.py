@@ -21,7 +21,7 @@ from console.places import Need
 from console.scene import Link, LinkState
 from controlplane.client import ControlPlaneClient
 from controlplane.messages import About, EngineStatus
-from engine_patch.contract import Mode, OffKind
+from engine_patch.contract_words import Mode, OffKind
 from store.observations import PluginStatus, RankTier, Source
 from store.policies import Stance
 from store.records import Outcome, Reason, Tick, Verdict

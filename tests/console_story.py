@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from controlplane.messages import EngineStatus
-from engine_patch.contract import Identity, Mode, OffKind, TierInfo, Versions
+from engine_patch.contract import Identity, TierInfo, Versions
+from engine_patch.contract_words import Mode, OffKind
 from engine_patch.tier import Boundary, TierShape
 from store.observations import (
     EngineFacts,

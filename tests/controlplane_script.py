@@ -17,15 +17,8 @@ from controlplane.controller import (
     step,
     with_override,
 )
-from engine_patch.contract import (
-    Identity,
-    JournalEntry,
-    Mode,
-    OffKind,
-    SwitchReason,
-    TierInfo,
-    Versions,
-)
+from engine_patch.contract import Identity, JournalEntry, TierInfo, Versions
+from engine_patch.contract_words import Mode, OffKind, SwitchReason
 from engine_patch.tier import OFF, Boundary, TierShape
 from store.observations import (
     EngineFacts,

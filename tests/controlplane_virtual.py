@@ -6,7 +6,9 @@ from controlplane.capabilities import default_policy, first_stance
 from controlplane.controller import ControllerConfig, initial, step, with_override
 from controlplane.patched import Seen, facts_of, observe
 from controlplane.polled import Stamp
-from engine_patch.contract import OffKind, SpeculationCommand, SpeculationState
+from engine_patch.contract import SpeculationState
+from engine_patch.contract_commands import SpeculationCommand
+from engine_patch.contract_words import OffKind
 from engine_patch.embedded.config import EngineConfig
 from engine_patch.embedded.core import Engine
 from engine_patch.embedded.faults import Faults

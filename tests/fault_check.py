@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from engine_patch.contract import SwitchReason
+from engine_patch.contract_words import SwitchReason
 from store.db import Store
 from store.records import Decision, Outcome, Override
 from tests.controlplane_rig import ENGINE

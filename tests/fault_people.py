@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from controlplane.client import ControlPlaneClient, ControlPlaneError, RefusedError
 from controlplane.load_http import BadAnswerError, Connection, DroppedError
 from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.records import Override
 from tests.controlplane_rig import ENGINE
 

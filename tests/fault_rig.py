@@ -24,7 +24,8 @@ from typing import Any
 
 from controlplane.client import ControlPlaneClient, ControlPlaneError, RefusedError
 from controlplane.messages import ReleaseRequest
-from engine_patch.contract import JournalEntry, Mode
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import Mode
 from engine_patch.quiet_port import quiet_port
 from store.records import Decision, Override
 from tests.controlplane_rig import ENGINE, Deck

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import Boundary, Thresholds, TierShape
 from store.idempotency import KeptAnswer, KeptState
 from store.measurements import BenchmarkPoint, CostTable

@@ -28,7 +28,7 @@ from console.screens.tiers import Tiers
 from console.widgets.choice import Choice
 from controlplane.client import ControlPlaneClient
 from controlplane.messages import OverrideRequest, PolicyRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import Boundary
 from store.policies import GoodputPolicy, HysteresisPolicy, Stance
 from store.records import Guards

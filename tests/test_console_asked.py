@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from console.asked import Ask, settled, settled_words, waiting_words
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.policies import Stance
 from tests.console_fleet_story import row
 from tests.console_story import DEEP, ENGINE, OFF, decision, override, sample, tick

@@ -17,7 +17,8 @@ from console.gauges import table
 from console.header import essentials, header
 from console.scene import Scene, elapsed_s, freshness, override_left_s, strip_signs
 from console.spans import plain
-from engine_patch.contract import JournalEntry, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import SwitchReason
 from store.observations import KvNumbers, RankTier
 from store.records import Decision, EngineSwitch, Outcome, Tick
 from tests.console_story import (

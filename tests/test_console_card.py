@@ -13,7 +13,7 @@ from console.clauses import building, reason_clause, wanted
 from console.formatting import ASCII, UNICODE
 from console.scene import Link, LinkState, Scene
 from console.spans import plain
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from store.observations import PluginStatus, RankTier
 from store.policies import FixedPolicy, Stance
 from store.records import Op, Outcome, Outlook, Reason, Tick, Verdict

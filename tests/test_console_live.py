@@ -20,7 +20,7 @@ from console.screens.live import Live
 from console.screens.set_override import SetOverride
 from console.widgets.choice import Choice
 from controlplane.client import ControlPlaneClient
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.records import Guards
 from tests.controlplane_rig import (
     ENGINE,

@@ -13,7 +13,8 @@ from console.formatting import ASCII
 from console.log import details, entry_line, heading, rows
 from console.scene import Scene
 from console.spans import plain
-from engine_patch.contract import JournalEntry, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import SwitchReason
 from store.records import Decision, Outcome
 from tests.console_story import DEEP, ENGINE, NARROW, OFF, START_MS, decision, past, status, story
 

@@ -14,7 +14,7 @@ from console.override import effect, extend_effect, release_effect, section, sen
 from console.scene import Scene
 from console.spans import plain
 from controlplane.messages import ExtendRequest, OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.observations import PluginStatus
 from store.policies import Stance
 from store.records import Guards

@@ -21,7 +21,7 @@ from console.screens.replay_keys import ACTING
 from controlplane.client import ControlPlaneClient, RefusedError
 from controlplane.messages import OverrideRequest
 from controlplane.whatif_policy import read_policy
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.policies import HysteresisPolicy
 from store.records import Decision, Marker
 from store.session_writer import SessionWriter

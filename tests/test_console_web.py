@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from controlplane.client import ControlPlaneClient
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from tests.browser import browser, chromium
 from tests.controlplane_rig import ENGINE, Running, control_plane, embedded_engine, settings_of
 

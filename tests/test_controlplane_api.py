@@ -20,7 +20,7 @@ from controlplane.client import (
 )
 from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest, StanceRequest
 from controlplane.server import CannotListenError, bind
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.policies import Stance
 from tests.controlplane_rig import (
     ENGINE,

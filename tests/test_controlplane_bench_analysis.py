@@ -14,7 +14,7 @@ from controlplane.bench_crossover import Sign
 from controlplane.bench_findings import Analysis, Point, SeriesFindings
 from controlplane.bench_read import read
 from controlplane.bench_records import BenchFile, BenchPoint
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 
 KIT = Path(__file__).parent / "samples/h200-0.5.17"
 

@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.bench_propose import propose
 from controlplane.bench_records import BenchPoint
-from engine_patch.contract import Mode, OffKind
+from engine_patch.contract_words import Mode, OffKind
 from engine_patch.embedded.acceptance import mean_length
 from engine_patch.embedded.closed_loop import run_closed_loop
 from engine_patch.embedded.core import Engine, EngineConfig, Kind, Pass

@@ -18,7 +18,7 @@ from controlplane.bench_export import ExportError, Keys, Target
 from controlplane.bench_propose import OffRule, Proposal, ProposalError, propose
 from controlplane.bench_read import read
 from controlplane.bench_records import BenchPoint
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF
 
 KIT = Path(__file__).parent / "samples/h200-0.5.17"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controlplane.bench_export import as_csv
 from controlplane.bench_read import BenchFileError, read
 from controlplane.bench_records import BenchFile, BenchPoint
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 
 HEAD = "tier,num_steps,topk,num_draft_tokens,concurrency,tok_s,accept_length,cap,repeat\n"
 

@@ -18,7 +18,7 @@ from controlplane.benchrun_apply import policy_request
 from controlplane.benchrun_messages import BenchRequest, BenchState, BenchStatus, CancelRequest
 from controlplane.client import ControlPlaneClient, RefusedError
 from controlplane.messages import OverrideRequest, ReleaseRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.policies import Stance
 from tests.controlplane_rig import (
     ENGINE,

@@ -10,7 +10,8 @@ from controlplane.bench_cells import obstacles
 from controlplane.bench_records import BenchPoint
 from controlplane.benchrun_window import Load, Window, measured
 from controlplane.load_reports import FlowReport, FlowRequest
-from engine_patch.contract import Identity, OffKind, TierInfo, Versions
+from engine_patch.contract import Identity, TierInfo, Versions
+from engine_patch.contract_words import OffKind
 from store.observations import EngineFacts, PluginStatus, Sample, Source
 
 BEGIN, END = 10_000.0, 14_000.0

@@ -15,7 +15,8 @@ from controlplane.capabilities import (
     refusal,
     setup_key,
 )
-from engine_patch.contract import Capability, Identity, Mode, OffKind
+from engine_patch.contract import Capability, Identity
+from engine_patch.contract_words import Mode, OffKind
 from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Boundary, Thresholds
 from store.observations import EngineFacts, PluginStatus

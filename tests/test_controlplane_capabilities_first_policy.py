@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controlplane.capabilities import default_policy
 from controlplane.first_policy import assumed_accept_length
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.costs import BUCKETS, StepCost
 from engine_patch.tier import OFF, Boundary
 from store.observations import EngineFacts, PluginStatus

@@ -24,7 +24,7 @@ from controlplane.fleet_cli import run as run_fleet
 from controlplane.messages import ReleaseRequest
 from controlplane.policy_cli import run_policy
 from controlplane.stops_cli import run_pause, run_resume
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 from store.policies import Stance
 from store.records import Reason, Tick, Verdict

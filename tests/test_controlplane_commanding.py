@@ -8,15 +8,9 @@ import pytest
 
 from controlplane.commanding import command_body, invalid, read_outcome, unanswered
 from controlplane.polled import EngineError, Stamp
-from engine_patch.contract import (
-    PROTOCOL,
-    Claim,
-    CommandAnswer,
-    Mode,
-    Refusal,
-    RefusalCode,
-    ReplicaAnswer,
-)
+from engine_patch.contract import PROTOCOL, Claim
+from engine_patch.contract_commands import CommandAnswer, Refusal, ReplicaAnswer
+from engine_patch.contract_words import Mode, RefusalCode
 from engine_patch.tier import Boundary, Thresholds
 from store.observations import GapReason
 from store.records import Command, CommandOutcome, OutcomeKind

@@ -12,7 +12,7 @@ from controlplane.consequence import forgotten, judged, measured, settled
 from controlplane.hold_off import Judgement
 from controlplane.meter import Meter
 from controlplane.watch import HOUR_MS, Seen, Trial, Watch
-from engine_patch.contract import OffFlavour
+from engine_patch.contract_words import OffFlavour
 from engine_patch.tier import OFF
 from store.policies import HysteresisPolicy, Stance
 from store.records import Outcome, Reason

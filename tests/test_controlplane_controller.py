@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.controller import initial, step
-from engine_patch.contract import Mode, OffKind, SwitchReason
+from engine_patch.contract_words import Mode, OffKind, SwitchReason
 from engine_patch.tier import OFF
 from store.observations import KvNumbers, PluginStatus, RankTier
 from store.policies import FixedPolicy, Stance

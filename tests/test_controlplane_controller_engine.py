@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine_patch.contract import Mode, OffKind
+from engine_patch.contract_words import Mode, OffKind
 from engine_patch.tier import OFF, Boundary
 from store.policies import HysteresisPolicy, Stance
 from store.records import Outcome, Reason

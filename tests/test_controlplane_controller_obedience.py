@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine_patch.contract import Mode, RefusalCode, SwitchReason
+from engine_patch.contract_words import Mode, RefusalCode, SwitchReason
 from engine_patch.tier import OFF
 from store.observations import RankTier
 from store.records import Outcome, OutcomeKind, Reason

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_patch.contract import Mode, OffKind, RefusalCode
+from engine_patch.contract_words import Mode, OffKind, RefusalCode
 from engine_patch.tier import OFF
 from store.observations import KvNumbers, PluginStatus
 from store.policies import Stance

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_patch.contract import Mode, RefusalCode, SwitchReason
+from engine_patch.contract_words import Mode, RefusalCode, SwitchReason
 from engine_patch.tier import OFF, Boundary
 from store.observations import Gap, KvNumbers, RankTier
 from store.policies import HysteresisPolicy, Stance

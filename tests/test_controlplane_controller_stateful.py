@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Boundary
 from store.observations import Gap, KvNumbers

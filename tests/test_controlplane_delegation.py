@@ -7,7 +7,8 @@ import pytest
 from controlplane.delegation import STEP, thresholds_of
 from controlplane.planning import make_plan
 from controlplane.policy_state import Moved
-from engine_patch.contract import Capability, Mode, SwitchReason
+from engine_patch.contract import Capability
+from engine_patch.contract_words import Mode, SwitchReason
 from engine_patch.tier import OFF, Boundary
 from store.observations import Sample
 from store.policies import HysteresisPolicy

@@ -14,7 +14,8 @@ from controlplane.diagnosis import Diagnosis, Level, text
 from controlplane.doctor import examine
 from controlplane.doctor_cli import diagnose, run
 from controlplane.terminal import DEGRADED, OK, REFUSED, UNREACHABLE, USAGE
-from engine_patch.contract import Capability, OffKind
+from engine_patch.contract import Capability
+from engine_patch.contract_words import OffKind
 from engine_patch.quiet_port import quiet_port
 from store.observations import EngineFacts, PluginStatus, RankTier
 from tests.console_story import facts, sample, tier_info

@@ -26,11 +26,10 @@ from engine_patch.contract import (
     PROTOCOL_MIN,
     Identity,
     KvSlots,
-    Mode,
-    OnLeaseEnd,
     SpeculationState,
     Versions,
 )
+from engine_patch.contract_words import Mode, OnLeaseEnd
 from engine_patch.published import Rank, RankFacts, RankLive
 from engine_patch.tier import Boundary, Thresholds
 from store.observations import PluginStatus

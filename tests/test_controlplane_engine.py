@@ -15,7 +15,7 @@ import pytest
 from controlplane.clock import SystemClock
 from controlplane.engine import SHAKE_AGAIN_MS, EngineClient
 from controlplane.polled import EngineError, Polled
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.observations import Gap, GapReason, PluginStatus, Sample, Source
 from store.records import Command, OutcomeKind
 from tests.embedded_process import Embedded, running

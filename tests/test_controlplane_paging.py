@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from controlplane.messages import StanceRequest
-from engine_patch.contract import JournalEntry, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import SwitchReason
 from store.policies import Stance
 from store.records import (
     AuditEntry,

@@ -18,17 +18,14 @@ from engine_patch.contract import (
     JournalEntry,
     KvSlots,
     Lease,
-    Mode,
-    OffKind,
-    OnLeaseEnd,
     RankState,
     ReplicaState,
     Simulation,
     SpeculationState,
-    SwitchReason,
     TierInfo,
     Versions,
 )
+from engine_patch.contract_words import Mode, OffKind, OnLeaseEnd, SwitchReason
 from engine_patch.tier import TierShape
 from store.observations import PluginStatus, Sample, Source
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controlplane.policy import PolicyState, View, carried_over, decide, explain, make_plan
 from controlplane.policy_state import NEVER, Choice, Gate
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF, Boundary
 from store.policies import FixedPolicy, HysteresisPolicy
 from store.records import Reason

@@ -16,7 +16,7 @@ from controlplane.audit_cli import run as run_audit
 from controlplane.cli import run_serve
 from controlplane.client import ControlPlaneClient
 from controlplane.messages import OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.db import Store
 from tests.controlplane_rig import Deck, EmbeddedEngine, deck, embedded_engine
 from tests.postgres_server import PASSWORD, PostgresServer

@@ -19,7 +19,7 @@ from controlplane.client import ControlPlaneClient, RefusedError
 from controlplane.messages import OverrideRequest
 from controlplane.replay_player import Mark
 from controlplane.sessions_messages import ReplayRequest, WhatIfRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.records import EngineRecord, Marker
 from store.session_reader import SessionFile
 from store.session_writer import SessionWriter

@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.messages import ExtendRequest, OverrideRequest, ReleaseRequest, StanceRequest
 from controlplane.replay_verify import verify
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store import sqlite
 from store.db import Store
 from store.policies import Stance

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from controlplane.replay_steps import FIRST_CONTACT, HOLE, NO_STATE
 from controlplane.replay_verify import verify
 from controlplane.sessions_inputs import CHECKPOINT_STEPS
-from engine_patch.contract import JournalEntry, Mode, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import Mode, SwitchReason
 from engine_patch.tier import OFF, Boundary, Thresholds
 from store.policies import Stance
 from store.records import EngineSwitch, OutcomeKind

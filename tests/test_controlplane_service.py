@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.messages import OverrideRequest, ReleaseRequest, StanceRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.db import Store
 from store.policies import Stance
 from store.records import Outcome

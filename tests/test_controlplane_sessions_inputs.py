@@ -14,7 +14,7 @@ from controlplane.sessions_inputs import (
     read_outcome,
     read_override,
 )
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.records import CommandOutcome, InputKind, OutcomeKind
 from tests.controlplane_script import ENGINE, Script, config, override
 

@@ -18,7 +18,7 @@ from controlplane.client import ControlPlaneError
 from controlplane.messages import OverrideRequest
 from controlplane.metrics_page import Page
 from controlplane.runner import Runner
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 from store import backlog, sqlite, writer
 from store.db import Store

@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.messages import AddEngineRequest, OverrideRequest, RemoveEngineRequest
 from controlplane.obedience import UNSETTLED
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.db import Store
 from store.policies import Stance
 from store.records import Decision, Outcome

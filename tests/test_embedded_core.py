@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_patch.contract import Mode, OffFlavour, OffKind, SwitchReason
+from engine_patch.contract_words import Mode, OffFlavour, OffKind, SwitchReason
 from engine_patch.embedded.acceptance import AcceptMode
 from engine_patch.embedded.closed_loop import run_closed_loop
 from engine_patch.embedded.core import Engine, EngineConfig, Kind, Pass

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.embedded.core import Engine, EngineConfig
 from engine_patch.embedded.exposition import settle_gauges
 from engine_patch.embedded.requests import Request

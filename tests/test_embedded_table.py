@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.costs import BUCKETS
 from engine_patch.embedded.derive import DRAFT_TOKEN, PASS, derive, fit, main, replay
 from engine_patch.embedded.linear import least_squares

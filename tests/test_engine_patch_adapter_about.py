@@ -6,7 +6,8 @@ import pytest
 
 from engine_patch import adapter_about
 from engine_patch.adapter_launch import Asked
-from engine_patch.contract import Identity, Mode, OffFlavour, OffKind, TierInfo, Versions
+from engine_patch.contract import Identity, TierInfo, Versions
+from engine_patch.contract_words import Mode, OffFlavour, OffKind
 from engine_patch.published import RankFacts
 from engine_patch.tier import OFF
 

@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 from engine_patch import adapter_http
-from engine_patch.contract import Identity, KvSlots, Mode
+from engine_patch.contract import Identity, KvSlots
+from engine_patch.contract_words import Mode
 from engine_patch.published import Rank, RankFacts, RankLive
 from engine_patch.wire import RankCommand
 

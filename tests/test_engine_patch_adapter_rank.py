@@ -25,7 +25,8 @@ from engine_patch import (
     adapter_tiers,
 )
 from engine_patch.adapter_launch import BUILT_VARIABLE
-from engine_patch.contract import Identity, Mode, OffFlavour
+from engine_patch.contract import Identity
+from engine_patch.contract_words import Mode, OffFlavour
 from engine_patch.observer import Observer
 from engine_patch.published import RankFacts, RankLive
 from engine_patch.shm import RankFile

@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_patch.chooser import (
-    FLOOR_REQUESTS,
-    JOURNAL_LENGTH,
-    RETRY_STEPS,
-    WINDOW_STEPS,
-    Chooser,
-    Window,
-)
-from engine_patch.contract import Mode, SwitchReason
+from engine_patch.accept_window import WINDOW_STEPS, Window
+from engine_patch.chooser import FLOOR_REQUESTS, JOURNAL_LENGTH, RETRY_STEPS, Chooser
+from engine_patch.contract_words import Mode, SwitchReason
 from engine_patch.tier import Boundary, Thresholds
 from engine_patch.wire import RankCommand
 

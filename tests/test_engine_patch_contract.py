@@ -3,7 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from engine_patch.contract import Mode, SpeculationCommand, SpeculationState, Versions
+from engine_patch.contract import SpeculationState, Versions
+from engine_patch.contract_commands import SpeculationCommand
+from engine_patch.contract_words import Mode
 
 ORDER = {"holder": "op", "epoch": 0, "generation": 1}
 

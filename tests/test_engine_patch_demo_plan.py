@@ -8,7 +8,7 @@ import json
 import pytest
 
 from controlplane.load_plan import LoadPlan
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.demo_plan import (
     BUSY_CLIENTS,
     HOLDS_PER_PHASE,

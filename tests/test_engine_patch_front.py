@@ -4,15 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_patch.contract import (
-    Mode,
-    OnLeaseEnd,
-    Refusal,
-    RefusalCode,
-    ReplicaAnswer,
-    SpeculationCommand,
-    SwitchReason,
-)
+from engine_patch.contract_commands import Refusal, ReplicaAnswer, SpeculationCommand
+from engine_patch.contract_words import Mode, OnLeaseEnd, RefusalCode, SwitchReason
 from engine_patch.front import Accepted, Duplicate, Front
 
 TIERS = ("off", "s1k1d2", "s3k1d4")

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from engine_patch import published
-from engine_patch.contract import (
-    Identity,
-    JournalEntry,
-    KvSlots,
-    Mode,
-    SwitchReason,
-    Versions,
-)
+from engine_patch.contract import Identity, JournalEntry, KvSlots, Versions
+from engine_patch.contract_words import Mode, SwitchReason
 from engine_patch.costs import StepCost
 from engine_patch.front import Front
 from engine_patch.published import Rank, RankFacts, RankLive

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from engine_patch import check, rebuild_cli
-from engine_patch.contract import RebuildAnswer, Refusal, RefusalCode, ReplicaRebuilt
+from engine_patch.contract_commands import RebuildAnswer, Refusal, ReplicaRebuilt
+from engine_patch.contract_words import RefusalCode
 
 
 class Engine(BaseHTTPRequestHandler):

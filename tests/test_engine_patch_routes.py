@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from engine_patch.contract import RefusalCode
+from engine_patch.contract_words import RefusalCode
+from engine_patch.desk import Backend, Desk
 from engine_patch.front import Front
-from engine_patch.routes import Backend, Desk
 
 
 def _desk(admin_key: str | None) -> Desk:

@@ -8,17 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from engine_patch.contract import (
-    CommandAnswer,
-    Mode,
-    OnLeaseEnd,
-    ReplicaAnswer,
-    SpeculationCommand,
-    SpeculationState,
-    SwitchReason,
-)
+from engine_patch.contract import SpeculationState
+from engine_patch.contract_commands import CommandAnswer, ReplicaAnswer, SpeculationCommand
+from engine_patch.contract_words import Mode, OnLeaseEnd, SwitchReason
+from engine_patch.desk import ApplyTimeoutError, Desk
 from engine_patch.front import Front
-from engine_patch.routes import ApplyTimeoutError, Desk
 from engine_patch.wire import RankCommand
 from tests.controlplane_rig import until
 

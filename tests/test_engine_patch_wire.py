@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_patch.contract import Mode, OffFlavour, SwitchReason
+from engine_patch.contract_words import Mode, OffFlavour, SwitchReason
 from engine_patch.tier import Boundary, Thresholds
 from engine_patch.wire import RankCommand, WireError, decode, encode, ours
 

@@ -16,7 +16,7 @@ import pytest
 
 from controlplane.clock import SystemClock
 from controlplane.messages import OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.observations import Sample
 from tests.controlplane_rig import (
     ENGINE,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.messages import OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.observations import Sample
 from tests.controlplane_rig import (
     ENGINE,

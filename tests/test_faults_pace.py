@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.pace import phase_ms, renews
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.records import Command
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from controlplane.client import ControlPlaneClient, RefusedError
 from controlplane.messages import OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.db import Store
 from store.records import Outcome
 from tests.controlplane_rig import ENGINE, EmbeddedEngine, deck, embedded_engine

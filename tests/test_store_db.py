@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_patch.contract import JournalEntry, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import SwitchReason
 from engine_patch.costs import StepCost
 from store.db import Record, Store
 from store.errors import StoreClosed, StoreCorrupt, StoreRefused, StoreUnwritable

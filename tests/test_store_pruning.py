@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_patch.contract import JournalEntry, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import SwitchReason
 from store import pruning
 from store.db import Store
 from store.pruning import Pruned

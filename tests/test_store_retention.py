@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine_patch.contract import JournalEntry, SwitchReason
+from engine_patch.contract import JournalEntry
+from engine_patch.contract_words import SwitchReason
 from store import pruning
 from store.db import Record, Store
 from store.marks import DOWNSAMPLED

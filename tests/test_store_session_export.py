@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.replay_verify import verify
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store import session_formats
 from store.db import Store
 from store.errors import StoreError

@@ -19,7 +19,7 @@ from controlplane.polled import Stamp
 from controlplane.whatif_answer import answer, subject_from
 from controlplane.whatif_estimate import LoadModel
 from controlplane.whatif_moments import moments_of
-from engine_patch.contract import ReplicaAnswer, SpeculationCommand
+from engine_patch.contract_commands import ReplicaAnswer, SpeculationCommand
 from engine_patch.embedded.core import Engine, EngineConfig
 from engine_patch.embedded.faults import Faults
 from engine_patch.embedded.requests import Request

@@ -7,7 +7,7 @@ from textual.widgets import Input
 
 from console.screens.set_override import DEFAULT_LENGTH, SetOverride
 from controlplane.messages import OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 from store.records import Guards
 

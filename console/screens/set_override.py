@@ -17,7 +17,7 @@ from controlplane.client import ControlPlaneClient
 from controlplane.durations import parse_duration
 from controlplane.etags import override_tag
 from controlplane.messages import OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import TierName
 from store.records import Guards, Override
 

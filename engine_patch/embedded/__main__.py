@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.embedded.acceptance import AcceptMode
 from engine_patch.embedded.core import Engine, EngineConfig
 from engine_patch.embedded.table import NAMES, load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.embedded.acceptance import AcceptMode
 from engine_patch.embedded.table import Table
 from engine_patch.tier import OFF, TierName

@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable
 
 from engine_patch.chooser import JOURNAL_LENGTH, Chooser
-from engine_patch.contract import OffFlavour, ReplicaAnswer
+from engine_patch.contract_commands import ReplicaAnswer
+from engine_patch.contract_words import OffFlavour
 from engine_patch.embedded.acceptance import Sampler, sampler
 from engine_patch.embedded.admission import OutputShare, admit
 from engine_patch.embedded.config import EngineConfig

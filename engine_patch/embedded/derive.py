@@ -25,7 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_patch.contract import Identity, OffKind
+from engine_patch.contract import Identity
+from engine_patch.contract_words import OffKind
 from engine_patch.costs import BUCKETS
 from engine_patch.embedded.acceptance import AcceptMode
 from engine_patch.embedded.closed_loop import LoopResult, run_closed_loop

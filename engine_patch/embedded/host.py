@@ -7,14 +7,15 @@ import time
 import uuid
 from dataclasses import replace
 
-from engine_patch.contract import ReplicaAnswer, SpeculationState
+from engine_patch.contract import SpeculationState
+from engine_patch.contract_commands import ReplicaAnswer
+from engine_patch.desk import Desk
 from engine_patch.embedded.core import Engine
 from engine_patch.embedded.faults import Faults
 from engine_patch.embedded.pacer import Lag, Pacer
 from engine_patch.embedded.requests import Request
 from engine_patch.embedded.state import Moment, Options, StateAnswer
 from engine_patch.front import Front
-from engine_patch.routes import Desk
 from engine_patch.wire import RankCommand
 
 

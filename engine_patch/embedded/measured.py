@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF, TierName
 
 OUTPUT_TOKENS = 256

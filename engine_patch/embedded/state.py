@@ -12,8 +12,6 @@ from engine_patch.contract import (
     PROTOCOL_MIN,
     Capability,
     JournalEntry,
-    OffFlavour,
-    OffKind,
     RankState,
     ReplicaState,
     Simulation,
@@ -21,6 +19,7 @@ from engine_patch.contract import (
     TierInfo,
     Versions,
 )
+from engine_patch.contract_words import OffFlavour, OffKind
 from engine_patch.costs import StepCost
 from engine_patch.embedded.acceptance import mean_length
 from engine_patch.embedded.core import Engine, EngineConfig

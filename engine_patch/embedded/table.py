@@ -10,7 +10,8 @@ from importlib import resources
 
 from pydantic import Field, model_validator
 
-from engine_patch.contract import Identity, OffKind
+from engine_patch.contract import Identity
+from engine_patch.contract_words import OffKind
 from engine_patch.costs import StepCost
 from engine_patch.tier import OFF, Frozen, TierName
 

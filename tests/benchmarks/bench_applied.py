@@ -31,7 +31,7 @@ from controlplane.benchrun_window import Load
 from controlplane.client import ControlPlaneClient
 from controlplane.load_reports import FlowSettings
 from controlplane.messages import OverrideRequest, ReleaseRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.tier import OFF
 
 AUTHOR = "bench applied"

@@ -16,7 +16,8 @@ import pytest
 
 from engine_patch import adapter_rank, shm
 from engine_patch.chooser import Chooser
-from engine_patch.contract import Identity, Mode
+from engine_patch.contract import Identity
+from engine_patch.contract_words import Mode
 from engine_patch.published import RankFacts
 from engine_patch.tier import Thresholds
 

@@ -32,7 +32,7 @@ from controlplane.whatif_answer import answer, subject_of, with_policy
 from controlplane.whatif_estimate import LoadModel
 from controlplane.whatif_grid import parse_axis, search
 from controlplane.whatif_policy import edited
-from engine_patch.contract import OffKind
+from engine_patch.contract_words import OffKind
 from engine_patch.embedded.table import load
 from engine_patch.tier import OFF, Boundary
 from store.db import Store

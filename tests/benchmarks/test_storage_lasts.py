@@ -18,7 +18,7 @@ import pytest
 
 from controlplane.client import ControlPlaneClient
 from controlplane.messages import OverrideRequest
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from store.backup import back_up
 from store.db import Store
 from store.records import Tick

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from tests.engine.conftest import Plain
 from tests.engine.cpu_engine import HERE, engine_python
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from tests.engine.cpu_engine import PROMPTS, CpuEngine, two_ranks
 from tests.engine.plugin_client import PluginClient
 

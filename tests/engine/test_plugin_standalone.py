@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_patch.contract import OffFlavour, OffKind
+from engine_patch.contract_words import OffFlavour, OffKind
 from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import CpuEngine
 from tests.engine.plugin_client import PluginClient

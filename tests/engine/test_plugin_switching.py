@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from engine_patch.contract import Mode, OffKind, SwitchReason
+from engine_patch.contract_words import Mode, OffKind, SwitchReason
 from tests.engine import paged_slots
 from tests.engine.conftest import MANY, NEW_TOKENS
 from tests.engine.cpu_engine import PROMPTS, CpuEngine

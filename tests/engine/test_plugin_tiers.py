@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from engine_patch.contract import OffFlavour, OffKind, SpeculationState
+from engine_patch.contract import SpeculationState
+from engine_patch.contract_words import OffFlavour, OffKind
 from tests.engine import tier_checks, tier_rig
 from tests.engine.conftest import MANY
 from tests.engine.plugin_client import NO_JOURNAL, PluginClient

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine_patch.contract import Mode
+from engine_patch.contract_words import Mode
 from engine_patch.quiet_port import quiet_port
 from store.records import Decision, EngineSwitch, Outcome, Override, Reason, Tick
 from tests.engine.cpu_engine import CpuEngine, request_body
