@@ -90,4 +90,5 @@ esac
 [ -n "${DRY:-}" ] && exit 0
 grep -a -h -i -E "specdeck: (off|tier left|plugin)|Traceback" "$OUT"/specdeck*.log | cut -c1-250 | sort | uniq -c | head -20
 for log in "$OUT"/*.log; do tail -c 60000 "$log" > "$log.end"; rm "$log"; done
+shopt -s nullglob  # a run of which nothing came still gives its logs
 (cd "$OUT" && tar czf results.tgz ./*.json ./*.log.end && rm ./*.json ./*.log.end)

@@ -11,7 +11,10 @@ if [ -n "${DRY:-}" ]; then
   kill() { :; }; sleep() { :; }
 else
   . "$KIT/bootstrap.sh" $CHUNKS; . "$KIT/serve.sh"
-  measure() { local limit=$1; shift; timeout "$limit" python3 "$@"; }
+  measure() { # SECONDS SCRIPT flags...
+    local limit=$1; shift
+    timeout "$limit" python3 "$@" || echo "MEASURE ended with $? (124: after $limit s): ${*: -4}"
+  }
 fi
 # The plugin needs no install: package folders and an entry point on the path are enough.
 SITE_OURS=/tmp/specdeck-site; mkdir -p $SITE_OURS/specdeck-0.1.0.dist-info
@@ -29,4 +32,5 @@ patched() { # NAME flags...: a server with the plugin
   launch "$name" --speculative-algorithm ${ALGORITHM:-EAGLE3} $LAUNCH --speculative-adaptive "$@" $EXTRA
   export PYTHONPATH=$PLAIN_PATH; unset SPECDECK_TIERS SPECDECK_TIER_MAX_BATCH
 }
-tiny() { echo --model-path "$ROOT/.gpu/tiny/target" --load-format auto --dtype bfloat16 --max-total-tokens 60000 --context-length 2048; }
+# Many stand side by side, so idle schedulers must not spin.
+tiny() { echo --model-path "$ROOT/.gpu/tiny/target" --load-format auto --dtype bfloat16 --max-total-tokens 60000 --context-length 2048 --sleep-on-idle; }

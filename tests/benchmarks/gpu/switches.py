@@ -83,18 +83,24 @@ async def main() -> None:
         steps: Counter[int] = Counter()
         taken: list[float] = []
         first, turn, done = (await server.get("/speculation"))["replicas"][0]["switches"], 0, 0
-        while done < chosen.switches and time.perf_counter() - begin < chosen.limit:
-            taken.append(await server.tier(tiers[turn % len(tiers)]) * 1000)
-            replica = (await server.get("/speculation"))["replicas"][0]
-            done, turn = replica["switches"] - first, turn + 1
-            if replica["ranks"][0].get("confirm_steps"):
-                steps[replica["ranks"][0]["confirm_steps"]] += 1
-            if done >= len(rows) * chosen.switches / 10:
-                rows.append({"switches": done, "resident_mb": resident_mb(chosen.pid),
-                             "card_mb": await card_mb()})  # fmt: skip
-                print(json.dumps(rows[-1]), flush=True)
+        ended_by = ""
+        try:
+            while done < chosen.switches and time.perf_counter() - begin < chosen.limit:
+                taken.append(await server.tier(tiers[turn % len(tiers)]) * 1000)
+                replica = (await server.get("/speculation"))["replicas"][0]
+                done, turn = replica["switches"] - first, turn + 1
+                if replica["ranks"][0].get("confirm_steps"):
+                    steps[replica["ranks"][0]["confirm_steps"]] += 1
+                if done >= len(rows) * chosen.switches / 10:
+                    rows.append({"switches": done, "resident_mb": resident_mb(chosen.pid),
+                                 "card_mb": await card_mb()})  # fmt: skip
+                    print(json.dumps(rows[-1]), flush=True)
+        except (RuntimeError, aiohttp.ClientError) as error:
+            ended_by = repr(error)  # what was measured before it is still told
         stop.set()
-        finished = sum(await asyncio.gather(*jobs))
+        answers = await asyncio.gather(*jobs, return_exceptions=True)
+        finished = sum(answer for answer in answers if isinstance(answer, int))
+        failed = [repr(answer) for answer in answers if not isinstance(answer, int)]
         half = rows[len(rows) // 2 :]
         slope = None
         if len(half) > 1:
@@ -105,10 +111,12 @@ async def main() -> None:
                 ).slope
             )
         result = {
-            "label": chosen.label, "switches": done, "requests_finished": finished,
-            "put_to_confirmed_ms": spread(taken), "steps_to_confirm": dict(sorted(steps.items())),
+            "label": chosen.label, "switches": done, "ended_by": ended_by,
+            "requests_finished": finished, "clients_failed": failed,
+            "answered_late": server.answered_late,
+            "put_to_confirmed_ms": spread(taken) if taken else None, "steps_to_confirm": dict(sorted(steps.items())),
             "growth_mb_per_1000": slope, "rows": rows,
-            "state": await server.get("/speculation"),
+            "state": None if ended_by else await server.get("/speculation"),
         }  # fmt: skip
         print(json.dumps({k: v for k, v in result.items() if k not in ("rows", "state")}))
         with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
