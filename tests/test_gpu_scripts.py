@@ -12,7 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine_patch.tier import Thresholds
 from tests.engine.token_spread import compare, places
 
 GPU = Path(__file__).parent / "benchmarks/gpu"
@@ -78,10 +81,32 @@ def test_times_are_read_on_four_servers_side_by_side(tmp_path: Path) -> None:
         "plain-fa3", "specdeck-fa3", "plain-triton", "specdeck-triton",
     ]  # fmt: skip
     measured = [line for line in said if line.startswith("measure")]
-    assert sum("rounds.py" in line and "--parts rounds" in line for line in measured) == 8
+    assert sum("rounds.py" in line and "--parts rounds" in line for line in measured) == 10
     assert sum("--auto" in line for line in measured) == 2
     assert sum("latency" in line and "rounds.py" in line for line in measured) == 2
     assert sum("swing.py" in line for line in measured) == 2
+
+
+def test_a_measurement_stops_for_the_budget_and_says_that_it_failed(tmp_path: Path) -> None:
+    """One script that fails, one that is late, one for which no time is left."""
+    kit = tmp_path / "kit"
+    kit.mkdir()
+    for name in ("bootstrap.sh", "serve.sh"):
+        (kit / name).write_text("")
+    shell = (
+        f"CHUNKS= KIT={kit} OUT={tmp_path}; . {GPU}/servers.sh; "
+        'measure 20 -c "raise SystemExit(3)" --label a; '
+        'BUDGET=$((SECONDS + 15)); measure 90 -c "import time; time.sleep(30)" --label b; '
+        "measure 90 -c pass --label c"
+    )
+    said = subprocess.run(
+        ["bash", "-c", shell], capture_output=True, text=True, check=True, timeout=60
+    ).stdout.splitlines()
+    assert said == [
+        "MEASURE ended with 3 (124: after 20 s): -c raise SystemExit(3) --label a",
+        "MEASURE ended with 124 (124: after 15 s): -c import time; time.sleep(30) --label b",
+        "MEASURE left out, no time: -c pass --label c",
+    ]
 
 
 def test_answers_are_compared_on_every_setup_and_with_a_control(tmp_path: Path) -> None:
@@ -136,6 +161,25 @@ def test_a_ratio_passes_by_median_and_lower_bound(monkeypatch: pytest.MonkeyPatc
     assert not wide["auto / best fixed"]["pass"]
     alone = summary([_run(4.0, 200)])
     assert all(row["lower95"] is None and row["pass"] is None for row in alone)
+
+
+@given(
+    grid=st.lists(st.integers(1, 256), min_size=1, max_size=8, unique=True).map(sorted),
+    rates=st.lists(st.lists(st.floats(0, 1e5), min_size=8, max_size=8), min_size=3, max_size=3),
+)
+def test_an_engine_takes_the_thresholds_of_any_table(
+    grid: list[int], rates: list[list[float]]
+) -> None:
+    pytest.importorskip("aiohttp")
+    with pytest.MonkeyPatch.context() as patch:
+        found = _load("rounds", patch).thresholds(
+            {
+                tier: dict(zip(grid, row, strict=False))
+                for tier, row in zip(("s3k1d4", "s1k1d2", "off"), rates, strict=True)
+            },
+            grid,
+        )
+    Thresholds.model_validate(found)
 
 
 def test_automation_is_compared_with_the_best_fixed_tier_of_the_same_windows(

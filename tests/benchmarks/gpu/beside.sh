@@ -4,8 +4,10 @@
 # answers are compared.  Results and logs are packed into $OUT/results.tgz.
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       four 8B-shaped servers, 139 GB
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
-# FA3 needs its library in place (the kit's README).  DRY=1 as in suite.sh.
+# FA3 needs its library in place (the kit's README).  DRY=1 as in suite.sh.  What matters most comes
+# first; BUDGET seconds after the start nothing new is measured, so that what there is gets packed.
 set -u
+export BUDGET=${BUDGET:-560}
 CHUNKS=$1 PART=$2 ATTN=triton; export ATTN
 . "$(dirname "$0")/servers.sh"
 LOCAL=http://127.0.0.1
@@ -34,17 +36,26 @@ case $PART in
         --clients "${CLIENTS:-1,16,64,128}" --limit 100 --tiers "$tiers" --parts rounds \
         --label "$label" --out "$OUT/rounds-$label-$number.json" "$@"
     }
-    for setup in fa3:30000 triton:30010; do
-      label=${setup%:*} base=${setup#*:}
-      read_rounds $label $base 1 off,s1k1d2,s3k1d4
-      read_rounds $label $base 2 off,s1k1d2,s3k1d4 --auto "$OUT/rounds-$label-1.json"
-      for number in $(seq 3 "${REPEATS:-4}"); do read_rounds $label $base "$number" off; done
+    both() { "$1" fa3 30000 "${@:2}"; "$1" triton 30010 "${@:2}"; }
+    latency() {
+      measure 60 "$HERE/rounds.py" --patched $LOCAL:$(($2 + 1)) --tiers s1k1d2,off --parts latency \
+        --clients 64 --label $1 --out "$OUT/latency-$1.json"
+    }
+    with_auto() { read_rounds $1 $2 2 off,s1k1d2,s3k1d4 --auto "$OUT/rounds-$1-1.json"; }
+    swing() {
+      measure 120 "$HERE/swing.py" --plain $LOCAL:$2 --patched $LOCAL:$(($2 + 1)) \
+        --tiers off,s1k1d2,s3k1d4 --thresholds "$OUT/rounds-$1-1.json" --high 128 --phases 4 --phase 3 \
+        --repeats 2 --limit 50 --label $1 --out "$OUT/swing-$1.json"
+    }
+    both latency
+    both read_rounds 1 off,s1k1d2,s3k1d4
+    both read_rounds 3 off
+    both with_auto
+    both swing
+    for number in $(seq 4 "${REPEATS:-5}"); do both read_rounds "$number" off; done
+    BUDGET=$((BUDGET + 20))
+    for label in fa3 triton; do
       measure 20 "$HERE/bounds.py" "$OUT"/rounds-$label-*.json --out "$OUT/bounds-$label.json"
-      measure 60 "$HERE/rounds.py" --patched $LOCAL:$((base + 1)) --tiers s1k1d2,off --parts latency \
-        --clients 64 --label $label --out "$OUT/latency-$label.json"
-      measure 120 "$HERE/swing.py" --plain $LOCAL:$base --patched $LOCAL:$((base + 1)) \
-        --tiers off,s1k1d2,s3k1d4 --thresholds "$OUT/rounds-$label-1.json" --high 128 --phases 4 --phase 3 \
-        --repeats 2 --limit 50 --label $label --out "$OUT/swing-$label.json"
     done
     down ;;
   answers)

@@ -225,10 +225,14 @@ def thresholds(table: dict[str, dict[int, float]], grid: list[int]) -> dict[str,
         if tier != order[-1] and tier not in order:
             order.append(tier)
             starts.append(clients)
-    boundaries = []
+    boundaries: list[dict[str, int]] = []
     for low, high in [(grid[grid.index(s) - 1], s) for s in starts[1:]]:
         middle = (low * high) ** 0.5
-        boundaries.append({"up_at": max(2, round(middle * 1.1)), "down_at": round(middle * 0.9)})
+        # Between neighbours of a fine grid rounding alone would leave no gap.
+        up_at = max(2, round(middle * 1.1))
+        if boundaries:
+            up_at = max(up_at, boundaries[-1]["up_at"] + 1)
+        boundaries.append({"up_at": up_at, "down_at": min(round(middle * 0.9), up_at - 1)})
     return {"tiers": order, "boundaries": boundaries, "min_dwell_steps": 16}
 
 

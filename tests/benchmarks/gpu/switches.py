@@ -114,7 +114,8 @@ async def main() -> None:
             "label": chosen.label, "switches": done, "ended_by": ended_by,
             "requests_finished": finished, "clients_failed": failed,
             "answered_late": server.answered_late,
-            "put_to_confirmed_ms": spread(taken) if taken else None, "steps_to_confirm": dict(sorted(steps.items())),
+            "put_to_confirmed_ms": spread(taken) if taken else None,
+            "steps_to_confirm": dict(sorted(steps.items())),
             "growth_mb_per_1000": slope, "rows": rows,
             "state": None if ended_by else await server.get("/speculation"),
         }  # fmt: skip
