@@ -33,8 +33,8 @@ RESULT = Path(__file__).parent / "results/switch_endurance.json"
 SWITCHES = int(os.environ.get("SPECDECK_SWITCHES", "10000"))
 EVERY = max(1, SWITCHES // 10)
 CLIENTS = 4
-GROWTH_MB = 0.5
-"""Most that switching may add per minute to what a process grows by under the same load."""
+GROWTH_MB = 0.1
+"""Most that a process may grow by in a minute: 40 bytes for each of 2,500 switches."""
 
 
 def _processes(pid: int) -> dict[str, psutil.Process]:
@@ -155,4 +155,4 @@ def test_switches_leave_nothing_behind(tmp_path: Path) -> None:
     assert not faulty, f"{len(faulty)} tracebacks, the first:{faulty[0][:4000]}"
     assert max(steps) <= 2
     assert rows[-1]["overrides"] <= rows[0]["overrides"] + 2
-    assert all(growth[name] - growth_still[name] < GROWTH_MB for name in growth), result
+    assert all(growth[name] < GROWTH_MB for name in growth), result

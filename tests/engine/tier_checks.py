@@ -26,6 +26,7 @@ Fault = Literal["width", "early-return", "reserve", "length"]
 FAULTS: tuple[Fault, ...] = ("width", "early-return", "reserve", "length")
 
 _PLUGIN = '''
+import collections
 import contextlib
 import json
 import os
@@ -36,7 +37,9 @@ from engine_patch.tier import TierShape
 from sglang.srt import runtime_context
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-seen = {}
+# A server that is watched for growth must not grow of being watched.
+seen = collections.defaultdict(lambda: collections.deque(maxlen=40))
+rounds = collections.Counter()
 
 
 def reserved(batch, needed, tier):
@@ -47,10 +50,10 @@ def reserved(batch, needed, tier):
         for request, length in zip(batch.reqs, batch.seq_lens.tolist(), strict=True)
     ]
     assert min(beyond) >= needed, f"{tier} needs {needed} slots, {min(beyond)} are reserved"
-    spans = seen.setdefault(tier, [])
-    spans.append([min(beyond), max(beyond)])
-    if len(spans) % 10 == 0:
-        put("TIER_CHECKS_SLOTS", {name: rows[-40:] for name, rows in seen.items()})
+    seen[tier].append([min(beyond), max(beyond)])
+    rounds[tier] += 1
+    if rounds[tier] % 10 == 0:
+        put("TIER_CHECKS_SLOTS", {name: list(rows) for name, rows in seen.items()})
         record = getattr(runtime_context.get_context(), "_overrides_log", ())
         put("TIER_CHECKS_OVERRIDES", len(record))
 
@@ -78,7 +81,7 @@ def watched(tokens, pool, batch, runner):
     """An off round: one token per request."""
     reserved(batch, 1, active())
     if getattr(batch.spec_info, "specdeck_plain", False):
-        seen.setdefault("off, without verify", []).append([0, 0])
+        seen["off, without verify"].append([0, 0])
     return forward_batch(tokens, pool, batch, runner)
 
 
