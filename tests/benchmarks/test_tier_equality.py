@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from tests.engine import tier_checks, tier_rig
+from tests.engine import kept_kv, tier_checks, tier_rig
+from tests.engine.conftest import MANY
 from tests.engine.cpu_engine import CpuEngine, make_models
 from tests.engine.plugin_client import PluginClient
 from tests.engine.tier_rig import ALL, MORE, RETRACTIONS, WIDE, Reference, compare, tier_server
@@ -201,9 +202,25 @@ def test_off_holds_fewer_slots_than_the_widest_tier(work: Path, known: Reference
     assert highest["all"] - highest["next"] > 16 * 38 / 2
 
 
-@pytest.mark.parametrize(
+other_versions = pytest.mark.parametrize(
     "folder", [f for f in os.environ.get(FOLDERS_VARIABLE, "").split(":") if f]
 )
+
+
+@other_versions
+def test_what_another_version_keeps_is_there_when_it_is_read(work: Path, folder: str) -> None:
+    path = Path(folder)
+    with tier_server(work, f"kept-{path.name}", kept=True, paths=[path]) as server:
+        version = server.client.state().versions.engine_version
+        kept_kv.read_by_prefill(server.client)
+        kept_kv.read_by_drafts(server.client, MANY)
+        counts = server.kept()
+    _record("kept", version, asdict(counts))
+    assert min(counts.prefills, counts.drafts) > 90
+    assert counts.calls < counts.rounds / 2
+
+
+@other_versions
 def test_another_version_of_sglang(work: Path, folder: str) -> None:
     path = Path(folder)
     known = tier_rig.reference(work, seed=13, count=70, paths=[path])

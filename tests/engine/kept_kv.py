@@ -8,10 +8,13 @@ hand must be there, whenever specdeck stored them.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.engine import own_plugin
+from tests.engine.plugin_client import PluginClient
 
 NAME = "kept_kv"
 COUNTS_VARIABLE = "KEPT_KV_COUNTS"
@@ -145,3 +148,33 @@ def install(folder: Path) -> Path:
 def counts(file: Path) -> Counts:
     """The newest counts."""
     return Counts(**json.loads(file.read_text()))
+
+
+def read_by_prefill(client: PluginClient) -> int:
+    """A request answered off, then sent again with its answer; tokens found in the prefix cache."""
+    client.command("off", off_flavour="keep")
+    client.wait_runs("off")
+    prompt = list(range(40, 60))
+    longer = prompt + _ask(client, prompt, 100)["output_ids"]
+    found: int = _ask(client, longer, 2)["meta_info"]["cached_tokens"]
+    return found
+
+
+def read_by_drafts(client: PluginClient, prompts: Sequence[str]) -> None:
+    """Under load, some rounds off and then a tier that drafts, several times."""
+    with client.load(prompts, clients=6, new_tokens=90):
+        client.wait(lambda: client.replica().running > 3, "load", 30)
+        for tier in ("s2k4d8", "s3k1d4", "s1k1d2") * 2:
+            client.command("off", off_flavour="keep")
+            client.wait_runs("off", 30)
+            start = client.replica().decode_steps
+            client.wait(lambda n=start: client.replica().decode_steps >= n + 12, "12 rounds", 30)  # type: ignore[misc]
+            client.command("on", tier=tier)
+            client.wait_runs(tier, 30)
+
+
+def _ask(client: PluginClient, tokens: list[int], new_tokens: int) -> dict[str, Any]:
+    params = {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
+    answer = client.http.post("/generate", json={"input_ids": tokens, "sampling_params": params})
+    found: dict[str, Any] = answer.json()
+    return found
