@@ -118,6 +118,12 @@ class Running:
     service: Service
     server: Server
     settings: Settings
+    serving: asyncio.Task[None]
+
+    async def stop(self) -> None:
+        """End it, its store too, so that another one may take its place."""
+        self.server.should_exit = True
+        await self.serving
 
     def client(self, token: str | None = None) -> ControlPlaneClient:
         """A typed client of it."""
@@ -144,21 +150,20 @@ async def control_plane(
     settings: Settings, clock: SystemClock | None = None
 ) -> AsyncIterator[Running]:
     """Serve on a real socket in this event loop."""
-    sock = bind(settings.listen.host, settings.listen.port)
-    store = await asyncio.to_thread(Store.open, settings.database_location)
-    service = Service(settings, store, clock=clock)
-    app = create_app(service, settings, Tokens.read(settings.tokens))
-    started = asyncio.Event()
-    server = make_server(app, service.hub, on_ready=started.set)
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
-    await started.wait()
-    host, port = sock.getsockname()[:2]
-    try:
-        yield Running(f"http://{host}:{port}", service, server, settings)
-    finally:
-        server.should_exit = True
-        await serving
-        sock.close()
+    with bind(settings.listen.host, settings.listen.port) as sock:
+        store = await asyncio.to_thread(Store.open, settings.database_location)
+        service = Service(settings, store, clock=clock)
+        app = create_app(service, settings, Tokens.read(settings.tokens))
+        started = asyncio.Event()
+        server = make_server(app, service.hub, on_ready=started.set)
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        await started.wait()
+        host, port = sock.getsockname()[:2]
+        running = Running(f"http://{host}:{port}", service, server, settings, serving)
+        try:
+            yield running
+        finally:
+            await running.stop()
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

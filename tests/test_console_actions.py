@@ -29,6 +29,7 @@ from console.widgets.choice import Choice
 from controlplane.client import ControlPlaneClient
 from controlplane.messages import OverrideRequest, PolicyRequest
 from engine_patch.contract_words import Mode
+from engine_patch.quiet_port import quiet_port
 from engine_patch.tier import Boundary
 from store.policies import GoodputPolicy, HysteresisPolicy, Stance
 from store.records import Guards
@@ -425,21 +426,16 @@ async def test_readonly_and_a_reading_token_refuse_every_new_action(
 async def test_a_lost_control_plane_is_said_on_every_screen_and_comes_back(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
-    settings = settings_of(tmp_path, engine.url)
+    settings = settings_of(tmp_path, engine.url, listen={"port": quiet_port()})
     async with control_plane(settings) as first, console(first, place="fleet") as (app, pilot):
         await reads(pilot, "1 engine", "LIVE ●")
-        port = int(first.url.rpartition(":")[2])
-        first.server.should_exit = True
+        await first.stop()
         await reads(pilot, "LOST !", "control plane lost:")
         await reads(pilot, "STALE", seconds=30)
         assert app.refusal("stances")
         await pilot.press("6")
         await reads(pilot, "not read:")
-        again = settings.model_copy(
-            update={"listen": settings.listen.model_copy(update={"port": port})}
-        )
-        await asyncio.sleep(0.2)
-        async with control_plane(again):
+        async with control_plane(settings):
             await reads(pilot, "LIVE ●", "service.start", seconds=30)
             await pilot.press("1")
             await reads(pilot, "LIVE ●", "s3k1d4", seconds=30)
@@ -448,22 +444,18 @@ async def test_a_lost_control_plane_is_said_on_every_screen_and_comes_back(
 async def test_a_request_without_an_answer_says_so_and_is_sent_again_after_the_return(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
-    settings = settings_of(tmp_path, engine.url)
+    settings = settings_of(tmp_path, engine.url, listen={"port": quiet_port()})
     async with control_plane(settings) as first, console(first, place="tiers") as (app, pilot):
         await reads(pilot, "ON s3k1d4")
         await pilot.press("i")
         await shown(pilot, lambda: isinstance(app.screen, PinTier))
         app.screen.query_one("#tier", Choice).choose("off")
-        port = int(first.url.rpartition(":")[2])
-        first.server.should_exit = True
+        await first.stop()
         await shown(pilot, lambda: app.link.state is LinkState.LOST)
         await act(pilot)
         await reads(pilot, "! no answer:", "look before you send it again")
         assert app.asks == ()
-        again = settings.model_copy(
-            update={"listen": settings.listen.model_copy(update={"port": port})}
-        )
-        async with control_plane(again) as second, second.client() as client:
+        async with control_plane(settings) as second, second.client() as client:
             await shown(pilot, lambda: app.link.state is LinkState.LIVE)
             assert await client.override(ENGINE) is None
             await act(pilot)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from console.screens.set_override import SetOverride
 from console.widgets.choice import Choice
 from controlplane.client import ControlPlaneClient
 from engine_patch.contract_words import Mode
+from engine_patch.quiet_port import quiet_port
 from store.records import Guards
 from tests.controlplane_rig import (
     ENGINE,
@@ -223,10 +223,9 @@ async def test_an_engine_that_hangs_is_stale_in_words_and_comes_back(
 async def test_a_lost_control_plane_is_said_and_the_stream_goes_on_without_a_loss(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
-    settings = settings_of(tmp_path, engine.url)
+    settings = settings_of(tmp_path, engine.url, listen={"port": quiet_port()})
     async with control_plane(settings) as first, console(first) as (app, pilot):
-        port = int(first.url.rpartition(":")[2])
-        first.server.should_exit = True
+        await first.stop()
         await reads(pilot, "LOST !", "control plane lost, retry in")
         await reads(pilot, "STALE")
         assert app.refusal("override") == (
@@ -235,11 +234,7 @@ async def test_a_lost_control_plane_is_said_and_the_stream_goes_on_without_a_los
         assert app.board is not None
         assert app.board.tick is not None
         last = app.board.tick.observation.seq
-        again = settings.model_copy(
-            update={"listen": settings.listen.model_copy(update={"port": port})}
-        )
-        await asyncio.sleep(0.2)
-        async with control_plane(again) as second:
+        async with control_plane(settings) as second:
             assert second.url == first.url
             await reads(pilot, "LIVE ●", "engine confirms s3k1d4", seconds=30)
             board = app.board
@@ -254,21 +249,14 @@ async def test_a_lost_control_plane_is_said_and_the_stream_goes_on_without_a_los
 async def test_a_control_plane_with_another_store_is_followed_from_its_start(
     engine: EmbeddedEngine, tmp_path: Path
 ) -> None:
-    settings = settings_of(tmp_path, engine.url)
+    settings = settings_of(tmp_path, engine.url, listen={"port": quiet_port()})
     async with control_plane(settings) as first, console(first) as (app, pilot):
         await shown(pilot, lambda: app.board is not None and len(app.board.history) > 15)
-        port = int(first.url.rpartition(":")[2])
-        first.server.should_exit = True
+        await first.stop()
         await reads(pilot, "LOST !")
         assert app.board is not None
         before = app.board.history[-1].at_ms
-        await asyncio.sleep(0.2)
-        again = settings.model_copy(
-            update={
-                "listen": settings.listen.model_copy(update={"port": port}),
-                "database": str(tmp_path / "another.sqlite3"),
-            }
-        )
+        again = settings.model_copy(update={"database": str(tmp_path / "another.sqlite3")})
         async with control_plane(again):
             await reads(pilot, "LIVE ●", "engine confirms s3k1d4", seconds=30)
             assert app.board.history[0].at_ms > before
