@@ -29,7 +29,7 @@ def extend(
     tiers = adapter_tiers.controller()
     flavour = None if tiers is None else tiers.round.flavour
     if tiers is None or flavour in (None, OffFlavour.WARM) or batch.forward_mode.is_idle():
-        adapter_keep.pay(None if tiers is None else tiers.off, draft_worker)
+        adapter_keep.pay(draft_worker)
         with adapter_relay.full_width(draft_worker):
             return original(draft_worker, batch, result, **kwargs)
     off = tiers.off
@@ -42,7 +42,7 @@ def extend(
     if flavour is OffFlavour.KEEP:
         adapter_keep.owe(off, draft_worker, batch, result)
     else:
-        adapter_keep.pay(off, draft_worker)
+        adapter_keep.pay(draft_worker)
     if adapter_decode.relays_candidates(batch, result):
         tiers.worker._stub_skipped_draft_extend(batch, result)
     adapter_sglang.hand_over_read_done(

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+from engine_patch import adapter_tiers
 from engine_patch.adapter_off import Off
 from engine_patch.adapter_owed import Rows
 
@@ -38,18 +39,21 @@ def owe(off: Off, draft_worker: Any, batch: Any, result: Any) -> None:
     """Keep the keys and values of an off round, now or together with those of later rounds."""
     rows, requests = rows_of(batch, result), [request.rid for request in batch.reqs]
     if off.owed.others(requests):
-        pay(off, draft_worker)
+        pay(draft_worker)
     if not off.owed.waits(len(requests)):
         keep(off, draft_worker, rows)
     elif off.owed.add(requests, rows):
-        pay(off, draft_worker)
+        pay(draft_worker)
 
 
-def pay(off: Off | None, draft_worker: Any) -> None:
-    """Store what is owed: before the drafter reads or writes anything else."""
-    rows = None if off is None else off.owed.settle()
-    if off is not None and rows is not None:
-        keep(off, draft_worker, rows)
+def pay(draft_worker: Any) -> None:
+    """Store what off rounds still owe: before the drafter reads or writes anything else."""
+    tiers = adapter_tiers.controller()
+    if tiers is None or tiers.off is None:
+        return
+    rows = tiers.off.owed.settle()
+    if rows is not None:
+        keep(tiers.off, draft_worker, rows)
 
 
 def keep(off: Off, draft_worker: Any, rows: Rows, given: list[Any] | None = None) -> None:

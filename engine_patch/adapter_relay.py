@@ -33,7 +33,7 @@ def full_width(worker: Any) -> Iterator[None]:
 
 def prefill(original: Callable[..., Any], draft_worker: Any, *args: Any, **kwargs: Any) -> Any:
     """Around ``EagleDraftWorker._draft_extend_for_prefill``."""
-    paid(draft_worker)
+    adapter_keep.pay(draft_worker)
     with full_width(draft_worker):
         return original(draft_worker, *args, **kwargs)
 
@@ -56,7 +56,7 @@ def draft(
     original: Callable[..., Any], draft_worker: Any, batch: Any, *args: Any, **kwargs: Any
 ) -> Any:
     """Around ``EagleDraftWorker.draft``: the active tier's share of the relayed candidates."""
-    paid(draft_worker)
+    adapter_keep.pay(draft_worker)
     relayed = batch.spec_info
     candidates = getattr(relayed, "topk_p", None)
     if candidates is not None and candidates.shape[1] > draft_worker.topk:
@@ -66,10 +66,3 @@ def draft(
         narrow.topk_index = relayed.topk_index[:, : draft_worker.topk].contiguous()
         batch.spec_info = narrow
     return original(draft_worker, batch, *args, **kwargs)
-
-
-def paid(draft_worker: Any) -> None:
-    """The drafter is about to read its keys and values: store those that off rounds still owe."""
-    tiers = adapter_tiers.controller()
-    if tiers is not None:
-        adapter_keep.pay(tiers.off, draft_worker)

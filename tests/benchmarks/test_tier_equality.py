@@ -81,11 +81,14 @@ def _record(section: str, name: str, value: object) -> None:
     RESULT.write_text(json.dumps(found, indent=1) + "\n")
 
 
+def _file_name(case: str) -> str:
+    return case.replace(" ", "-").replace(",", "").replace("'", "")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_equal_the_plain_servers(work: Path, known: Reference, case: str) -> None:
     begun = time.monotonic()
-    name = case.replace(" ", "-").replace(",", "").replace("'", "")
-    with tier_server(work, name, **CASES[case]) as server:
+    with tier_server(work, _file_name(case), **CASES[case]) as server:
         version = server.client.state().versions.engine_version
         report = compare(server, known, seed=len(case), concurrency=CONCURRENCY)
     _record(
@@ -104,8 +107,7 @@ def test_what_off_rounds_keep_is_there_when_it_is_read(
     work: Path, known: Reference, case: str
 ) -> None:
     """Each row against SGLang's whole draft-extend, while requests come, go, abort and retract."""
-    name = "kept-" + case.replace(" ", "-").replace(",", "")
-    with tier_server(work, name, kept=True, **CASES[case]) as server:
+    with tier_server(work, f"kept-{_file_name(case)}", kept=True, **CASES[case]) as server:
         report = compare(
             server,
             known,

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.engine import own_plugin
 from tests.engine.plugin_client import PluginClient
@@ -26,8 +25,7 @@ import copy
 import inspect
 import json
 import os
-
-import torch
+import types
 
 from engine_patch import adapter_keep, adapter_relay, adapter_tiers
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -112,7 +110,7 @@ def prefill(original, worker, batch, *args, **kwargs):
 def register():
     adapter_keep.owe, adapter_keep.keep = compared, counted
     if os.environ.get("KEPT_KV_UNPAID"):
-        adapter_relay.paid = lambda worker: None
+        adapter_relay.adapter_keep = types.SimpleNamespace(pay=lambda worker: None)
     path = "sglang.srt.mem_cache.memory_pool.MHATokenToKVPool.set_kv_buffer"
     HookRegistry.register(path, written, HookType.AROUND)
     path = "sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker."
@@ -154,9 +152,7 @@ def read_by_prefill(client: PluginClient) -> int:
     """A request answered off, then sent again with its answer; tokens found in the prefix cache."""
     client.command("off", off_flavour="keep")
     client.wait_runs("off")
-    prompt = list(range(40, 60))
-    longer = prompt + _ask(client, prompt, 100)["output_ids"]
-    found: int = _ask(client, longer, 2)["meta_info"]["cached_tokens"]
+    _, found = client.continued(list(range(40, 60)), new_tokens=100)
     return found
 
 
@@ -171,10 +167,3 @@ def read_by_drafts(client: PluginClient, prompts: Sequence[str]) -> None:
             client.wait(lambda n=start: client.replica().decode_steps >= n + 12, "12 rounds", 30)  # type: ignore[misc]
             client.command("on", tier=tier)
             client.wait_runs(tier, 30)
-
-
-def _ask(client: PluginClient, tokens: list[int], new_tokens: int) -> dict[str, Any]:
-    params = {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
-    answer = client.http.post("/generate", json={"input_ids": tokens, "sampling_params": params})
-    found: dict[str, Any] = answer.json()
-    return found

@@ -82,6 +82,22 @@ class PluginClient:
                 raise AssertionError(f"not within {within_s} s: {what}; {self.state(NO_JOURNAL)}")
             time.sleep(0.02)
 
+    def continued(self, prompt: list[int], *, new_tokens: int) -> tuple[int, int]:
+        """Answer a prompt, then send it again with its answer.
+
+        Returns:
+            Tokens that were sent the second time, and how many of them the prefix cache held.
+        """
+
+        def answer(tokens: list[int], new_tokens: int) -> dict[str, Any]:
+            params = {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
+            body = {"input_ids": tokens, "sampling_params": params}
+            found: dict[str, Any] = self.http.post("/generate", json=body).json()
+            return found
+
+        longer = prompt + answer(prompt, new_tokens)["output_ids"]
+        return len(longer), answer(longer, 2)["meta_info"]["cached_tokens"]
+
     @contextmanager
     def load(
         self, prompts: Sequence[str], *, clients: int, new_tokens: int

@@ -16,7 +16,7 @@ from engine_patch.contract import SpeculationState
 from engine_patch.contract_words import OffFlavour, OffKind
 from tests.engine import tier_checks, tier_rig
 from tests.engine.conftest import MANY
-from tests.engine.plugin_client import NO_JOURNAL, PluginClient
+from tests.engine.plugin_client import NO_JOURNAL
 from tests.engine.tier_rig import Reference, TierServer, compare, tier_server
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(480)]
@@ -190,26 +190,13 @@ def test_a_command_runs_within_two_steps(trees: TierServer) -> None:
     assert set(seen) <= {1, 2}
 
 
-def _continued(client: PluginClient, prompt: list[int]) -> tuple[int, int]:
-    """Answer a prompt, then send it again with its answer: tokens sent, and found in the cache."""
-
-    def answer(tokens: list[int], new_tokens: int) -> dict[str, Any]:
-        params = {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
-        reply = client.http.post("/generate", json={"input_ids": tokens, "sampling_params": params})
-        found: dict[str, Any] = reply.json()
-        return found
-
-    longer = prompt + answer(prompt, 30)["output_ids"]
-    return len(longer), answer(longer, 2)["meta_info"]["cached_tokens"]
-
-
 def test_requests_of_a_cold_spell_stay_out_of_the_prefix_cache(trees: TierServer) -> None:
     client, prompt = trees.client, list(range(100, 140))
     for flavour, cached in (("cold", False), ("keep", True)):
         client.command("off", off_flavour=flavour)
         client.wait_runs("off")
         start = [7 + cached, *prompt]
-        sent, found = _continued(client, start)
+        sent, found = client.continued(start, new_tokens=30)
         # SGLang keys its cache by pairs of tokens here, and the last of an answer has no KV yet.
         assert found == (sent - 2 if cached else len(start) - 1), (flavour, sent, found)
 
