@@ -75,9 +75,14 @@ def test_repeats_and_the_swing_follow_the_rounds(tmp_path: Path) -> None:
     assert said.count("--upstream") == 4
 
 
+def _named(said: list[str], word: str) -> list[str]:
+    """The third word of each line that starts with one: the name of a server."""
+    return [line.split()[3] for line in said if line.startswith(word)]
+
+
 def test_times_are_read_on_four_servers_side_by_side(tmp_path: Path) -> None:
     said = _dry("beside.sh", "chunks", "times", out=tmp_path).splitlines()
-    assert [line.split()[3] for line in said if line.startswith("launch")] == [
+    assert _named(said, "launch") == [
         "plain-fa3", "specdeck-fa3", "plain-triton", "specdeck-triton",
     ]  # fmt: skip
     measured = [line for line in said if line.startswith("measure")]
@@ -85,6 +90,33 @@ def test_times_are_read_on_four_servers_side_by_side(tmp_path: Path) -> None:
     assert sum("--auto" in line for line in measured) == 2
     assert sum("latency" in line and "rounds.py" in line for line in measured) == 2
     assert sum("swing.py" in line for line in measured) == 2
+    for line in measured:
+        if "--auto" in line:
+            given = line.split("--auto ")[1].split(",")
+            assert all(Path(name).is_file() for name in given)
+
+
+def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
+    said = _dry("beside.sh", "chunks", "times", out=tmp_path, CARDS="2", KEEP="1").splitlines()
+    assert _named(said, "launch") == [
+        f"{kind}-{backend}"
+        for backend in ("fa3", "triton")
+        for kind in ("plain", "specdeck", "upstream")
+    ]
+    rounds = [line for line in said if "rounds.py" in line and "--parts rounds" in line]
+    assert all("--clients 1,4,16,32,64,128,256 " in line for line in rounds)
+    swings = [line for line in said if "swing.py" in line]
+    assert len(swings) == 2
+    assert all("--high 256" in line and "--upstream" in line for line in swings)
+    more = _dry("beside.sh", "chunks", "more", out=tmp_path, CARDS="2").splitlines()
+    assert _named(more, "launch") == [
+        "plain-fa3-page64", "specdeck-fa3-page64", "plain-flashinfer", "specdeck-flashinfer",
+    ]  # fmt: skip
+    assert sum("--page-size 64" in line for line in more if line.startswith("launch")) == 2
+    assert sum("--parts rounds,auto" in line for line in more) == 2
+    ranks = _dry("beside.sh", "chunks", "answers", out=tmp_path, CARDS="2")
+    assert "--tp-size 2" in ranks
+    assert "ranks.py --patched http://127.0.0.1:31091" in ranks
 
 
 def test_a_measurement_stops_for_the_budget_and_says_that_it_failed(tmp_path: Path) -> None:
@@ -176,10 +208,36 @@ def test_an_engine_takes_the_thresholds_of_any_table(
             {
                 tier: dict(zip(grid, row, strict=False))
                 for tier, row in zip(("s3k1d4", "s1k1d2", "off"), rates, strict=True)
-            },
-            grid,
+            }
         )
     Thresholds.model_validate(found)
+
+
+def test_a_boundary_lies_where_the_measured_rates_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    rounds = _load("rounds", monkeypatch)
+    # The chain leads by a factor of 4 at 16 and trails by 2 at 128: two thirds of the way.
+    table = {"s3k1d4": {16: 400.0, 128: 100.0}, "off": {16: 100.0, 128: 200.0}}
+    assert rounds.crossing(table["s3k1d4"], table["off"], 16, 128) == pytest.approx(64.0)
+    assert rounds.thresholds(table) == {
+        "tiers": ["s3k1d4", "off"],
+        "boundaries": [{"up_at": 70, "down_at": 58}],
+        "min_dwell_steps": 16,
+    }
+    # A tier without a reading there says nothing about where.
+    assert rounds.crossing({16: 400.0}, table["off"], 16, 64) == pytest.approx(32.0)
+
+
+def test_an_answer_is_sized_by_the_last_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiohttp")
+    expectation = _load("rounds", monkeypatch).expectation
+    rows = [
+        {"tier": "s1k1d2", "clients": 64, "round_ms": ms, "accept_length": accept}
+        for ms, accept in ((20.0, 1.5), (21.0, 1.6), (None, None))
+    ]
+    assert expectation(rows, "s1k1d2", 64) == (21.0, 1.6)
+    assert expectation(rows, "off-cold", 110) == (7.0, 1.0)
+    assert expectation(rows, "auto", 64) == (10.0, 2.0)
 
 
 def test_automation_is_compared_with_the_best_fixed_tier_of_the_same_windows(

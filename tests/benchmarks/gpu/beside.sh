@@ -2,62 +2,122 @@
 # Several setups in one go: their servers stand side by side, so that their
 # starts fall together (80-110 s).  They are loaded in turn where times are read, all at once where
 # answers are compared.  Results and logs are packed into $OUT/results.tgz.
-#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       four 8B-shaped servers, 139 GB
+#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       FA3 and triton: off, automation, latency, swing
+#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" more        again, on the servers that KEEP=1 left, and
+#                                                                   flashinfer and pages of 64 beside them
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
-# FA3 needs its library in place (the kit's README).  DRY=1 as in suite.sh.  What matters most comes
-# first; BUDGET seconds after the start nothing new is measured, so that what there is gets packed.
+# CARDS=2 shares the servers out over two GPUs and loads both at once: 256 clients, SGLang's adaptive
+# policy beside the others, two ranks.  FA3 needs its library in place (the kit's README).  DRY=1 as in
+# suite.sh.  What matters most comes first; BUDGET seconds after the start nothing new is measured, so
+# that what there is gets packed.
 set -u
 export BUDGET=${BUDGET:-560}
 CHUNKS=$1 PART=$2 ATTN=triton; export ATTN
 . "$(dirname "$0")/servers.sh"
-LOCAL=http://127.0.0.1
+LOCAL=http://127.0.0.1 RESULTS=$ROOT/tests/benchmarks/results CARDS=${CARDS:-1} KEPT=/tmp/specdeck-kept
 started=()
 up() { started+=("$SRV"); }  # after each start: what to end
-down() { for pid in "${started[@]}"; do kill -KILL -- "-$pid" 2>/dev/null; done; started=(); sleep 3; }
+down() { for pid in "$@"; do kill -KILL -- "-$pid" 2>/dev/null; done; sleep 3; }
 ready() { local name; for name in "$@"; do await "${name%:*}" "${name#*:}" || true; done; }
+# The card of what is started next; with one, all share it.
+card() { [ "$CARDS" -gt 1 ] && export CUDA_VISIBLE_DEVICES=$1; return 0; }
+# For FA3 and triton: in turn on one card, both at once on two.
+both() {
+  if [ "$CARDS" -gt 1 ]; then "$1" fa3 30000 "${@:2}" & "$1" triton 30010 "${@:2}" & wait
+  else "$1" fa3 30000 "${@:2}"; "$1" triton 30010 "${@:2}"; fi
+}
+DRAFTER="--speculative-draft-model-path $KIT/models/llama8b-eagle3"
+pair() { # NAME BASE flags...: a plain server and one with the plugin, 8B-shaped
+  local name=$1 base=$2; shift 2
+  PORT=$base launch "plain-$name" "$@" $EXTRA; up; names+=("plain-$name:$SRV")
+  PORT=$((base + 1)) patched "specdeck-$name" $DRAFTER "$@"; up; names+=("specdeck-$name:$SRV")
+}
+simulated() {
+  export ACC=2.0 ACCEPT_POSITIONS=${ACCEPT_POSITIONS:-0.544,0.544,0.544} ACCEPT_TREE=${ACCEPT_TREE:-s2:2.0}
+  # Several servers on a card: each would count the others' memory as its own.
+  export SPECDECK_HEADROOM=ignore
+}
+read_rounds() { # LABEL BASE NUMBER TIERS more...
+  local label=$1 base=$2 number=$3 tiers=$4; shift 4
+  measure 320 "$HERE/rounds.py" --plain $LOCAL:$base --patched $LOCAL:$((base + 1)) --seconds "${WINDOW:-1.0}" \
+    --clients "${CLIENTS:-$GRID}" --limit 300 --tiers "$tiers" --parts rounds \
+    --label "$label" --out "$OUT/rounds-$label-$number.json" "$@"
+}
+swing() { # LABEL BASE NUMBER THRESHOLDS
+  local theirs=; [ "$CARDS" -gt 1 ] && theirs="--upstream $LOCAL:$(($2 + 2))"
+  measure 280 "$HERE/swing.py" --plain $LOCAL:$2 --patched $LOCAL:$(($2 + 1)) $theirs \
+    --tiers off,s1k1d2,s3k1d4 --thresholds "$4" --high "$HIGH" --phases 4 --phase 4 \
+    --repeats "${SWINGS:-1}" --limit 200 --label $1 --out "$OUT/swing-$1-$3.json"
+}
+bounds() {
+  BUDGET=$((BUDGET + 20))
+  for label in "$@"; do
+    [ -z "${DRY:-}" ] && ! compgen -G "$OUT/rounds-$label-[0-9].json" > /dev/null && continue
+    measure 20 "$HERE/bounds.py" "$OUT"/rounds-$label-[0-9].json --out "$OUT/bounds-$label.json"
+  done
+}
+if [ "$CARDS" -gt 1 ]; then
+  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256"
+else  # 80,000 tokens and graphs up to 128: what four servers leave room for
+  GRID=1,16,64,128 HIGH=128 TOKENS=80000 WIDE=
+fi
+# Automation in the first read runs on thresholds of earlier days.
+before() { echo "$RESULTS/gpu-2026-11-29/$([ $1 = fa3 ] && echo speed-fa3 || echo rounds-triton).json,$RESULTS/gpu-2026-11-30/rounds-$1-a.json"; }
 
 case $PART in
   times)
-    export ACC=2.0 ACCEPT_POSITIONS=${ACCEPT_POSITIONS:-0.544,0.544,0.544} ACCEPT_TREE=${ACCEPT_TREE:-s2:2.0}
-    export SPECDECK_HEADROOM=ignore
-    # 80,000 tokens and graphs up to 128: what four servers leave room for.
-    BIG="--max-total-tokens 80000 --mem-fraction-static 0.93 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128"
-    DRAFTER="--speculative-draft-model-path $KIT/models/llama8b-eagle3"
-    names=()
-    for setup in fa3:0 triton:10; do
-      ATTN=${setup%:*} base=$((30000 + ${setup#*:}))
-      PORT=$base launch "plain-$ATTN" $BIG $EXTRA; up; names+=("plain-$ATTN:$SRV")
-      PORT=$((base + 1)) patched "specdeck-$ATTN" $DRAFTER $BIG; up; names+=("specdeck-$ATTN:$SRV")
+    simulated
+    BIG="--max-total-tokens $TOKENS --mem-fraction-static 0.93 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128 $WIDE"
+    names=() theirs=()
+    for setup in fa3:0 triton:1; do
+      ATTN=${setup%:*} base=$((30000 + 10 * ${setup#*:})); card "${setup#*:}"
+      pair "$ATTN" $base $BIG
+      if [ "$CARDS" -gt 1 ]; then
+        export PYTHONPATH=$KIT/plugin:$HERE/plugin:$PLAIN_PATH
+        PORT=$((base + 2)) launch "upstream-$ATTN" $(flags adaptivefix) --max-total-tokens $TOKENS --mem-fraction-static 0.93 $EXTRA
+        export PYTHONPATH=$PLAIN_PATH
+        up; theirs+=("$SRV"); names+=("upstream-$ATTN:$SRV")
+      fi
     done
     ready "${names[@]}"
-    read_rounds() { # LABEL BASE NUMBER TIERS more...
-      local label=$1 base=$2 number=$3 tiers=$4; shift 4
-      measure 120 "$HERE/rounds.py" --plain $LOCAL:$base --patched $LOCAL:$((base + 1)) --seconds 1.0 \
-        --clients "${CLIENTS:-1,16,64,128}" --limit 100 --tiers "$tiers" --parts rounds \
-        --label "$label" --out "$OUT/rounds-$label-$number.json" "$@"
-    }
-    both() { "$1" fa3 30000 "${@:2}"; "$1" triton 30010 "${@:2}"; }
     latency() {
       measure 60 "$HERE/rounds.py" --patched $LOCAL:$(($2 + 1)) --tiers s1k1d2,off --parts latency \
         --clients 64 --label $1 --out "$OUT/latency-$1.json"
     }
-    with_auto() { read_rounds $1 $2 2 off,s1k1d2,s3k1d4 --auto "$OUT/rounds-$1-1.json"; }
-    swing() {
-      measure 120 "$HERE/swing.py" --plain $LOCAL:$2 --patched $LOCAL:$(($2 + 1)) \
-        --tiers off,s1k1d2,s3k1d4 --thresholds "$OUT/rounds-$1-1.json" --high 128 --phases 4 --phase 3 \
-        --repeats 2 --limit 50 --label $1 --out "$OUT/swing-$1.json"
-    }
+    first() { read_rounds $1 $2 1 off,s1k1d2,s3k1d4 --auto "$(before $1)"; }
+    swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
     both latency
-    both read_rounds 1 off,s1k1d2,s3k1d4
-    both read_rounds 3 off
-    both with_auto
-    both swing
-    for number in $(seq 4 "${REPEATS:-5}"); do both read_rounds "$number" off; done
-    BUDGET=$((BUDGET + 20))
-    for label in fa3 triton; do
-      measure 20 "$HERE/bounds.py" "$OUT"/rounds-$label-*.json --out "$OUT/bounds-$label.json"
+    both first
+    WINDOW=0.6 both read_rounds 2 off
+    both swings
+    for number in $(seq 3 "${REPEATS:-5}"); do WINDOW=0.6 both read_rounds "$number" off; done
+    bounds fa3 triton
+    if [ -n "${KEEP:-}" ]; then
+      # What comes next needs SGLang's own policy no more.
+      down "${theirs[@]}"; echo "${started[@]}" > $KEPT
+    else down "${started[@]}"; fi ;;
+  more)
+    simulated
+    names=()
+    SECOND="--max-total-tokens 70000 --mem-fraction-static 0.93 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128"
+    ATTN=fa3; card 0; pair fa3-page64 30020 $SECOND --page-size 64
+    ATTN=flashinfer; card 1; pair flashinfer 30030 $SECOND
+    ready "${names[@]}"
+    others() { # NUMBER TIERS
+      CLIENTS=1,16,64,128 read_rounds fa3-page64 30020 "$@" &
+      CLIENTS=1,16,64,128 read_rounds flashinfer 30030 "$@" & wait
+    }
+    again() { # and closed loops on what they say
+      read_rounds $1 $2 6 off,s1k1d2,s3k1d4 --auto "$(before $1)" --parts rounds,auto
+    }
+    others 1 off,s1k1d2,s3k1d4
+    both again
+    WINDOW=0.6 others 2 off
+    for number in $(seq 7 "${REPEATS:-9}"); do
+      WINDOW=0.6 both read_rounds "$number" off; WINDOW=0.6 others "$number" off
     done
-    down ;;
+    bounds fa3 triton fa3-page64 flashinfer
+    down "${started[@]}" $(cat $KEPT) ;;
   answers)
     export ACC=
     EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"
@@ -65,38 +125,52 @@ case $PART in
     setups=("triton:triton:31000:" "page64:triton:31010:--page-size 64" "fa3:fa3:31020:"
       "fa3-page64:fa3:31030:--page-size 64" "flashinfer:flashinfer:31040:"
       "prefill:triton:31050:--cuda-graph-backend-prefill tc_piecewise" "plan:triton:31060:")
-    names=()
+    # Beside so many the memory of a card says nothing about room for a tier.
+    export SPECDECK_HEADROOM=ignore
+    names=() turn=0
     for setup in "${setups[@]}"; do
       IFS=: read -r name ATTN base flags <<< "$setup"
+      card $((turn++ % 2))
       PORT=$base launch "plain-$name" $(tiny) --mem-fraction-static 0.5 $flags; up; names+=("plain-$name:$SRV")
       [ "$name" = plan ] && export SGLANG_ENABLE_OVERLAP_PLAN_STREAM=1
       PORT=$((base + 1)) patched "specdeck-$name" $(tiny) --mem-fraction-static 0.5 $EQ $flags; up
       names+=("specdeck-$name:$SRV"); unset SGLANG_ENABLE_OVERLAP_PLAN_STREAM
     done
     ATTN=triton
+    card 0
     FAULTS=$HERE/control PORT=31071 patched specdeck-control $(tiny) --mem-fraction-static 0.5 $EQ; up
     names+=("specdeck-control:$SRV"); FAULTS=
     PORT=31081 patched specdeck-switches $(tiny) --mem-fraction-static 0.5 $EQ; up
     names+=("specdeck-switches:$SRV"); SWITCHING=$SRV
+    if [ "$CARDS" -gt 1 ]; then
+      unset CUDA_VISIBLE_DEVICES
+      simulated
+      PORT=31091 patched specdeck-tp2 $DRAFTER --tp-size 2 --max-total-tokens 115000 --mem-fraction-static 0.8 \
+        --cuda-graph-bs-decode 1 2 4 8 16 32 64; up; names+=("specdeck-tp2:$SRV")
+    fi
     ready "${names[@]}"
     compare() { measure 150 "$HERE/equality.py" --plain $LOCAL:$2 --patched $LOCAL:$3 --tiers "$TIERS" \
       --tie 0.25 --label "$1" --out "$OUT/equality-$1.json"; }
-    for setup in "${setups[@]}"; do
-      IFS=: read -r name _ base _ <<< "$setup"
-      compare "$name" "$base" $((base + 1)) &
-    done
-    wait
-    compare control 31000 31071
+    if [ "$CARDS" -gt 1 ]; then
+      measure 120 "$HERE/ranks.py" --patched $LOCAL:31091 --tiers "$TIERS" --label "triton, tp 2" --out "$OUT/ranks.json" &
+    fi
     measure 300 "$HERE/switches.py" --patched $LOCAL:31081 --pid "$SWITCHING" --tiers "$TIERS" \
       --switches "${SWITCHES:-10000}" --limit 250 --ids 5,500 --label "triton, tiny" --out "$OUT/switches.json" &
+    comparing=()
+    for setup in "${setups[@]}"; do
+      IFS=: read -r name _ base _ <<< "$setup"
+      compare "$name" "$base" $((base + 1)) & comparing+=($!)
+    done
+    wait "${comparing[@]}"
+    compare control 31000 31071
     export PYTHONPATH=$ROOT:${PYTHONPATH:-}
     draws() { measure 150 "$HERE/sampled.py" --plain $LOCAL:31000 --patched $LOCAL:$1 --tiers "$2" \
       --samples "${SAMPLES:-1000}" --label "$3" --out "$OUT/sampled-$3.json"; }
     draws 31001 "$TIERS" switching
     draws 31071 off control
     wait
-    down ;;
-  *) echo "beside.sh: 'times' or 'answers', not '$PART'" >&2; exit 2 ;;
+    down "${started[@]}" ;;
+  *) echo "beside.sh: 'times', 'more' or 'answers', not '$PART'" >&2; exit 2 ;;
 esac
 [ -n "${DRY:-}" ] && exit 0
 grep -a -h -i -E "specdeck: (off|tier left|plugin)|Traceback" "$OUT"/specdeck*.log | cut -c1-250 | sort | uniq -c | head -20

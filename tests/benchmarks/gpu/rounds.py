@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import random
 import statistics
 import time
@@ -109,20 +110,21 @@ async def rounds(
     clients: int,
     patched: bool,
     seconds: float,
-    tokens_per_round: float,
+    expected: tuple[float, float],
     lead: float = 0.0,
 ) -> dict[str, Any]:
     """Round time at a constant batch, from the longest window in which all clients run.
 
     Args:
+        expected: round time, ms, and tokens per round of one request; sizes the answers.
         lead: seconds at its beginning that are left out.
 
     Rows are compared with each other, so their windows begin and end alike: a later one runs on
     longer contexts.
     """
-    guess_ms = 6 + clients / 16
+    round_ms, tokens_per_round = expected
     span = seconds + lead + 0.6
-    tokens = int(min(1400, max(48, span * 1000 / guess_ms * tokens_per_round)))
+    tokens = int(min(1400, max(48, span * 1000 / round_ms * tokens_per_round)))
     jobs = [asyncio.create_task(server.generate(tokens)) for _ in range(clients)]
     points: list[tuple[float, int, int]] = []
     while not any(job.done() for job in jobs):
@@ -217,8 +219,47 @@ def spread(values: list[float]) -> dict[str, float]:
     }
 
 
-def thresholds(table: dict[str, dict[int, float]], grid: list[int]) -> dict[str, Any]:
+def table_of(rows: list[dict[str, Any]]) -> dict[str, dict[int, float]]:
+    """Tokens per second of each tier at each concurrency, the mean of its readings."""
+    readings: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        if row["round_ms"]:
+            rate = row["clients"] * (row["accept_length"] or 1.0) / row["round_ms"] * 1000
+            readings.setdefault(row["tier"], {}).setdefault(row["clients"], []).append(rate)
+    return {
+        tier: {clients: statistics.mean(rates) for clients, rates in seen.items()}
+        for tier, seen in readings.items()
+    }
+
+
+def expectation(rows: list[dict[str, Any]], tier: str, clients: int) -> tuple[float, float]:
+    """Round time, ms, and tokens per round: the last reading, or a guess."""
+    for row in reversed(rows):
+        if (row["tier"], row["clients"]) == (tier, clients) and row["round_ms"]:
+            return row["round_ms"], row["accept_length"] or 1.0
+    if tier.startswith(("plain", "off")):
+        return 5 + clients / 55, 1.0
+    return 6 + clients / 16, 2.0
+
+
+def crossing(quiet: dict[int, float], busy: dict[int, float], low: int, high: int) -> float:
+    """Concurrency at which the busier tier overtakes, between two measured ones.
+
+    On logarithmic scales; half-way where one of the tiers was not read at both ends, or does not
+    overtake between them.
+    """
+    ends = [(quiet.get(c, 0.0), busy.get(c, 0.0)) for c in (low, high)]
+    share = 0.5
+    if all(rate > 0 for pair in ends for rate in pair):
+        lead_low, lead_high = (math.log(mine) - math.log(theirs) for mine, theirs in ends)
+        if lead_low >= 0 >= lead_high and lead_low > lead_high:
+            share = lead_low / (lead_low - lead_high)
+    return float(low * (high / low) ** share)
+
+
+def thresholds(table: dict[str, dict[int, float]]) -> dict[str, Any]:
     """Tiers from quiet to busy by measured tokens per second, with a gap at each boundary."""
+    grid = sorted({clients for rates in table.values() for clients in rates})
     best = [max(table, key=lambda tier: table[tier].get(c, 0)) for c in grid]
     order, starts = [best[0]], [grid[0]]
     for clients, tier in zip(grid[1:], best[1:], strict=True):
@@ -226,8 +267,8 @@ def thresholds(table: dict[str, dict[int, float]], grid: list[int]) -> dict[str,
             order.append(tier)
             starts.append(clients)
     boundaries: list[dict[str, int]] = []
-    for low, high in [(grid[grid.index(s) - 1], s) for s in starts[1:]]:
-        middle = (low * high) ** 0.5
+    for (quiet, busy), high in zip(itertools.pairwise(order), starts[1:], strict=True):
+        middle = crossing(table[quiet], table[busy], grid[grid.index(high) - 1], high)
         # Between neighbours of a fine grid rounding alone would leave no gap.
         up_at = max(2, round(middle * 1.1))
         if boundaries:
@@ -248,7 +289,7 @@ async def main() -> None:
     parser.add_argument("--label", required=True)
     parser.add_argument("--flavours", default="", help="off in each of these, in the rounds")
     parser.add_argument(
-        "--auto", help="a file of this script: auto on its thresholds, in the rounds"
+        "--auto", help="files of this script, by commas: auto on their thresholds, in the rounds"
     )
     parser.add_argument("--parts", default="rounds,auto,latency")
     parser.add_argument("--out", required=True)
@@ -277,10 +318,17 @@ async def main() -> None:
         if chosen.plain:
             servers["plain"] = (Server(session, "plain", chosen.plain), False)
         flavours = [f"off-{flavour}" for flavour in chosen.flavours.split(",") if flavour]
+        known: list[dict[str, Any]] = []
+        for name in (chosen.auto or "").split(","):
+            if name:
+                with open(name, encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
+                    known += json.load(file)["rounds"]
         given: dict[str, Any] = {}
-        if chosen.auto:
-            with open(chosen.auto, encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-                given = json.load(file)["thresholds"]
+        if known:
+            given = thresholds(
+                {tier: rates for tier, rates in table_of(known).items() if tier in tiers}
+            )
+            result["auto_on"] = given
         for tier in [*tiers, *flavours, *(["auto"] if given else [])]:
             servers[tier] = (patched, True)
 
@@ -304,29 +352,22 @@ async def main() -> None:
                     if clients > limits.get(name, 10**6):
                         continue
                     server = await ready(name)
-                    accept = 1.0 if name.startswith(("plain", "off")) else 2.0
                     row = await rounds(
                         server,
                         clients,
                         servers[name][1],
                         chosen.seconds,
-                        accept,
+                        expectation(known + result["rounds"], name, clients),
                         # Automation comes to rest while the batch fills.
                         lead=0.4 if given else 0.0,
                     )
                     result["rounds"].append({"tier": name, **row})
                     print(name, json.dumps(row), flush=True)
-                save()
-        table: dict[str, dict[int, float]] = {}
-        for row in result["rounds"]:
-            if row["round_ms"]:
-                rate = row["clients"] * (row["accept_length"] or 1.0) / row["round_ms"] * 1000
-                seen = table.setdefault(row["tier"], {})
-                seen[row["clients"]] = (seen.get(row["clients"], rate) + rate) / 2
-        result["table_tok_s"] = table
+                    save()  # whoever ends this script early keeps what it has read
+        table = result["table_tok_s"] = table_of(result["rounds"])
         own = {tier: rates for tier, rates in table.items() if tier in tiers}
         if own:
-            result["thresholds"] = thresholds(own, grid)
+            result["thresholds"] = thresholds(own)
             save()
         if "auto" in parts and own:
             order = result["thresholds"]
@@ -359,7 +400,7 @@ async def main() -> None:
                     row = await closed_loop(server, clients, requests)
                     result["loops"].append({"tier": name, **row})
                     print("loop", name, json.dumps(row), flush=True)
-                save()
+                    save()
         if "latency" in parts and not late():
             result["latency"] = await latencies(
                 patched, [*[t for t in tiers if t != "off"][:1], "off"], 64
