@@ -89,5 +89,6 @@ class Owed:
         total = self._rounds * self._size
         numbers = self._numbers[: 3 * total].view(self._rounds, 3, self._size)
         self._rounds = 0
-        tokens, positions, slots = (numbers[:, row].reshape(-1) for row in range(3))
+        # Kernels refuse numbers with gaps between them, as a column of single requests would be.
+        tokens, positions, slots = numbers.transpose(0, 1).contiguous().view(3, total)
         return Rows(tokens, positions, slots, self._hidden_states[:total])

@@ -32,7 +32,7 @@ from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 FOREIGN = 777.0
 remembered = {}
-counts = {"rounds": 0, "calls": 0, "drafts": 0, "prefills": 0, "gap": 0.0}
+counts = {"rounds": 0, "calls": 0, "drafts": 0, "prefills": 0, "gap": 0.0, "strided": 0}
 state = {"keeping": False, "pool": None}
 keep, owe = adapter_keep.keep, adapter_keep.owe
 
@@ -59,11 +59,14 @@ def compared(off, worker, batch, result):
     owe(off, worker, batch, result)
 
 
-def counted(*args, **kwargs):
+def counted(off, worker, rows, *args, **kwargs):
     counts["calls"] += 1
+    # Kernels of a GPU refuse what has gaps; those of a CPU take it.
+    given = (rows.tokens, rows.positions, rows.slots, rows.hidden_states)
+    counts["strided"] += not all(values.is_contiguous() for values in given)
     state["keeping"] = True
     try:
-        keep(*args, **kwargs)
+        keep(off, worker, rows, *args, **kwargs)
     finally:
         state["keeping"] = False
 
@@ -129,6 +132,7 @@ class Counts:
         drafts: rows that a draft found right.
         prefills: rows that a prefill found right behind a cached prefix.
         gap: largest difference.
+        strided: calls of keep with rows that do not lie one behind the other in memory.
     """
 
     rounds: int
@@ -136,6 +140,7 @@ class Counts:
     drafts: int
     prefills: int
     gap: float
+    strided: int
 
 
 def install(folder: Path) -> Path:

@@ -21,11 +21,13 @@ def test_what_off_rounds_keep_is_stored_together_and_right_when_it_is_read(work:
         counts = server.kept()
         assert counts.prefills > 90
         assert counts.calls < counts.rounds / 8
+        assert counts.strided == 0
         # Under load, requests come and go, and every move up reads what was kept before it.
         kept_kv.read_by_drafts(server.client, MANY)
         counts = server.kept()
     assert counts.drafts > 300
     assert counts.gap < 1e-3
+    assert counts.strided == 0
     assert counts.calls < counts.rounds / 2
 
 
