@@ -21,6 +21,8 @@ LIMITS_VARIABLE = "SPECDECK_TIER_MAX_BATCH"
 """Largest batch of single tiers, for example ``s2k4d16=16,s3k1d4=128``."""
 BUILT_VARIABLE = "SPECDECK_ENGINE_TIERS"
 """The plan in use, handed from the first process to the ranks; not for users."""
+PLAN_STREAM_VARIABLE = "SGLANG_ENABLE_OVERLAP_PLAN_STREAM"
+"""SGLang's own: verify is prepared on a stream of its own."""
 STANDALONE = "STANDALONE"
 """SGLang's name of a drafter that is a whole model of its own."""
 _PARAMS = "sglang.srt.speculative.adaptive_spec_params"
@@ -113,7 +115,13 @@ def unsupported_reason(original: Callable[[Any], str | None], server_args: Any) 
     known = settle(lambda: _configured(server_args))
     standalone = server_args.speculative_algorithm == STANDALONE
     reason: str | None
-    if standalone and known.trees:
+    if os.environ.get(PLAN_STREAM_VARIABLE, "").lower() in ("1", "true", "yes", "y"):
+        # Within seconds of random commands, on an H200 (docs/gpu-results.md); without it, never.
+        reason = (
+            "switching with the overlap plan stream ended in an illegal memory access: unset "
+            f"{PLAN_STREAM_VARIABLE}"
+        )
+    elif standalone and known.trees:
         reason = "a standalone drafter switches chains and off, a tree was not tried with it"
     elif standalone:
         # Its worker is EAGLE's with another drafter, and takes our controller (see attach).

@@ -153,11 +153,6 @@ def _not_plain(worker: Any) -> str:
         return f"{VARIABLE}=upstream"
     unsafe = (
         (worker.speculative_algorithm.is_standalone(), "a standalone drafter has no hidden states"),
-        (
-            worker.plan_stream is not None,
-            "the plan stream refills verify buffers after the draft: unset "
-            "SGLANG_ENABLE_OVERLAP_PLAN_STREAM",
-        ),
         (_recurrent(config), "a recurrent model's state would be committed twice"),
         (bool(adapter_sglang.setting(args, "enable_lora")), "not tried with LoRA"),
         (bool(adapter_sglang.setting(args, "lora_paths")), "not tried with LoRA"),

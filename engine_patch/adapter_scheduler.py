@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine_patch import shm
+from engine_patch import adapter_lengths, shm
 from engine_patch.adapter_facts import facts_of
 from engine_patch.adapter_rank import Rank
 from engine_patch.adapter_tiers import controller
@@ -70,6 +70,7 @@ def run_batch(
     """Around ``Scheduler.run_batch``."""
     _guarded(lambda rank: rank.launching(batch))
     result = original(scheduler, batch, *args, **kwargs)
+    adapter_lengths.ran(batch)
     _guarded(lambda rank: rank.launched(batch, result))
     return result
 

@@ -183,3 +183,13 @@ def test_why_sglang_turned_adaptive_off_is_kept_and_nothing_is_planned() -> None
     assert adapter_launch.in_force() is None
     assert adapter_launch.unsupported_reason(lambda _: None, arguments) is None
     assert asked.turned_off == ""
+
+
+def test_nothing_is_switched_with_the_plan_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter_launch.note_arguments(Arguments())
+    monkeypatch.setenv(adapter_launch.PLAN_STREAM_VARIABLE, "1")
+    reason = adapter_launch.unsupported_reason(lambda _: None, Arguments())
+    assert reason is not None
+    assert reason.endswith("unset SGLANG_ENABLE_OVERLAP_PLAN_STREAM")
+    monkeypatch.setenv(adapter_launch.PLAN_STREAM_VARIABLE, "0")
+    assert adapter_launch.unsupported_reason(lambda _: None, Arguments()) is None

@@ -270,6 +270,15 @@ def test_the_overlap_loop_with_retractions_gives_the_same_outputs(
     assert report.switches > 20
 
 
+def test_lengths_are_not_waited_for_from_one_off_round_to_the_next(tight: TierServer) -> None:
+    """What the host works out is compared with the truth in every round of every server here."""
+    client = tight.client
+    client.command("off")
+    client.wait_runs("off")
+    tight.engine.generate(MANY[:3], new_tokens=60, concurrency=3)
+    assert len(tier_checks.slots(tight.slots)["lengths, known"]) == 40
+
+
 def test_a_larger_tier_without_free_slots_is_refused_and_nothing_moves(tight: TierServer) -> None:
     client, end = tight.client, time.monotonic() + 120
     client.command("off")

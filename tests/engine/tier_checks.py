@@ -3,7 +3,8 @@
 A reserve that is too small fails silently: drafts go to whatever slots a request's row still holds.
 So every draft and every verify asserts that its slots are reserved.  The slots beyond each
 request's length are written to a file by tier, and beside it how long SGLang's record of changed
-settings is.  The faults show that the suite would notice; they exist here alone, in no installed
+settings is.  Lengths that the host worked out for itself are compared with the ones it would have
+waited for.  The faults show that the suite would notice; they exist here alone, in no installed
 file.
 """
 
@@ -32,7 +33,7 @@ import json
 import os
 
 from engine_patch import adapter_decode, adapter_keep, adapter_relay, adapter_reserve
-from engine_patch import adapter_tiers
+from engine_patch import adapter_lengths, adapter_tiers
 from engine_patch.tier import TierShape
 from sglang.srt import runtime_context
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -85,6 +86,24 @@ def watched(tokens, pool, batch, runner):
     return forward_batch(tokens, pool, batch, runner)
 
 
+resolve = adapter_lengths.Lengths.resolve
+
+
+def resolved(lengths, original, future, batch, *args, **kwargs):
+    """Lengths on the host are those on the device, whoever found them."""
+    def theirs(future, batch, *args, **kwargs):
+        if not future.needs_cpu_seq_lens:
+            seen["lengths, known"].append([0, 0])
+        return original(future, batch, *args, **kwargs)
+
+    result = resolve(lengths, theirs, future, batch, *args, **kwargs)
+    if getattr(batch.spec_info, "future_indices", None) is not None:
+        right = batch.seq_lens.tolist()
+        assert batch.seq_lens_cpu.tolist() == right, f"lengths {batch.seq_lens_cpu}, not {right}"
+        assert batch.seq_lens_sum == sum(right), f"{batch.seq_lens_sum} in all, not {sum(right)}"
+    return result
+
+
 def narrow(worker):
     """The active tier's candidates are relayed, not the widest's."""
     return contextlib.nullcontext()
@@ -129,6 +148,7 @@ def register():
     if os.environ.get("TIER_CHECKS_BROKEN_KEEP"):
         adapter_keep.keep = broken
     adapter_decode.forward_batch = watched
+    adapter_lengths.Lengths.resolve = resolved
     fault = os.environ.get("TIER_CHECKS_FAULT")
     if fault == "width":
         adapter_relay.full_width = narrow
