@@ -2,12 +2,14 @@
 # Several setups in one go: their servers stand side by side, so that their
 # starts fall together (80-110 s).  They are loaded in turn where times are read, all at once where
 # answers are compared.  Results and logs are packed into $OUT/results.tgz.
-#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       FA3 and triton: off, automation, latency, swing
+#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       two backends: off, automation, latency, swing
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" more        again, on the servers that KEEP=1 left, and
 #                                                                   flashinfer and pages of 64 beside them
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
-# CARDS=2 shares the servers out over two GPUs and loads both at once: 256 clients, SGLang's adaptive
-# policy beside the others, two ranks.  FA3 needs its library in place (the kit's README).  DRY=1 as in
+# SETUPS="fa3 triton" names the backends of `times`; SETS="fa3 flashinfer" picks among the setups of `answers`.
+# CARDS=2 shares the servers out over two GPUs and loads both at once: 256 clients, two ranks, and a
+# third server beside each pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
+# without the plugin.  FA3 needs its library in place (the kit's README).  DRY=1 as in
 # suite.sh.  What matters most comes first; BUDGET seconds after the start nothing new is measured, so
 # that what there is gets packed.
 set -u
@@ -21,10 +23,13 @@ down() { for pid in "$@"; do kill -KILL -- "-$pid" 2>/dev/null; done; sleep 3; }
 ready() { local name; for name in "$@"; do await "${name%:*}" "${name#*:}" || true; done; }
 # The card of what is started next; with one, all share it.
 card() { [ "$CARDS" -gt 1 ] && export CUDA_VISIBLE_DEVICES=$1; return 0; }
-# For FA3 and triton: in turn on one card, both at once on two.
+SETUPS=(${SETUPS:-fa3 triton}) THIRD=${THIRD:-upstream}
+# For both backends: in turn on one card, both at once on two.
 both() {
-  if [ "$CARDS" -gt 1 ]; then "$1" fa3 30000 "${@:2}" & "$1" triton 30010 "${@:2}" & wait
-  else "$1" fa3 30000 "${@:2}"; "$1" triton 30010 "${@:2}"; fi
+  local place; for place in "${!SETUPS[@]}"; do
+    if [ "$CARDS" -gt 1 ]; then "$1" "${SETUPS[place]}" $((30000 + 10 * place)) "${@:2}" &
+    else "$1" "${SETUPS[place]}" $((30000 + 10 * place)) "${@:2}"; fi
+  done; wait
 }
 DRAFTER="--speculative-draft-model-path $KIT/models/llama8b-eagle3"
 pair() { # NAME BASE flags...: a plain server and one with the plugin, 8B-shaped
@@ -44,7 +49,7 @@ read_rounds() { # LABEL BASE NUMBER TIERS more...
     --label "$label" --out "$OUT/rounds-$label-$number.json" "$@"
 }
 swing() { # LABEL BASE NUMBER THRESHOLDS
-  local theirs=; [ "$CARDS" -gt 1 ] && theirs="--upstream $LOCAL:$(($2 + 2))"
+  local theirs=; [ "$CARDS" -gt 1 ] && [ "$THIRD" = upstream ] && theirs="--upstream $LOCAL:$(($2 + 2))"
   measure 280 "$HERE/swing.py" --plain $LOCAL:$2 --patched $LOCAL:$(($2 + 1)) $theirs \
     --tiers off,s1k1d2,s3k1d4 --thresholds "$4" --high "$HIGH" --phases 4 --phase 4 \
     --repeats "${SWINGS:-1}" --limit 200 --label $1 --out "$OUT/swing-$1-$3.json"
@@ -61,22 +66,26 @@ if [ "$CARDS" -gt 1 ]; then
 else  # 80,000 tokens and graphs up to 128: what four servers leave room for
   GRID=1,16,64,128 HIGH=128 TOKENS=80000 WIDE=
 fi
-# Automation in the first read runs on thresholds of earlier days.
-before() { echo "$RESULTS/gpu-2026-11-29/$([ $1 = fa3 ] && echo speed-fa3 || echo rounds-triton).json,$RESULTS/gpu-2026-11-30/rounds-$1-a.json"; }
+# Automation in the first read runs on thresholds of an earlier day.
+before() { echo "$RESULTS/gpu-2026-11-30-x2/rounds-$1-1.json"; }
 
 case $PART in
   times)
     simulated
-    BIG="--max-total-tokens $TOKENS --mem-fraction-static 0.93 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128 $WIDE"
-    names=() theirs=()
-    for setup in fa3:0 triton:1; do
-      ATTN=${setup%:*} base=$((30000 + 10 * ${setup#*:})); card "${setup#*:}"
+    BIG="--max-total-tokens $TOKENS --mem-fraction-static 0.93 --sleep-on-idle --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128 $WIDE"
+    names=() thirds=()
+    for place in "${!SETUPS[@]}"; do
+      ATTN=${SETUPS[place]} base=$((30000 + 10 * place)); card "$place"
       pair "$ATTN" $base $BIG
       if [ "$CARDS" -gt 1 ]; then
         export PYTHONPATH=$KIT/plugin:$HERE/plugin:$PLAIN_PATH
-        PORT=$((base + 2)) launch "upstream-$ATTN" $(flags adaptivefix) --max-total-tokens $TOKENS --mem-fraction-static 0.93 $EXTRA
+        case $THIRD in
+          upstream) PORT=$((base + 2)) launch "upstream-$ATTN" $(flags adaptivefix) --max-total-tokens $TOKENS \
+            --mem-fraction-static 0.93 --sleep-on-idle $EXTRA ;;
+          stock) PORT=$((base + 2)) launch "stock-$ATTN" $(flags chain) $BIG $EXTRA ;;
+        esac
         export PYTHONPATH=$PLAIN_PATH
-        up; theirs+=("$SRV"); names+=("upstream-$ATTN:$SRV")
+        up; thirds+=("$SRV"); names+=("$THIRD-$ATTN:$SRV")
       fi
     done
     ready "${names[@]}"
@@ -84,22 +93,28 @@ case $PART in
       measure 60 "$HERE/rounds.py" --patched $LOCAL:$(($2 + 1)) --tiers s1k1d2,off --parts latency \
         --clients 64 --label $1 --out "$OUT/latency-$1.json"
     }
-    first() { read_rounds $1 $2 1 off,s1k1d2,s3k1d4 --auto "$(before $1)"; }
+    # What an off round does where its ratio is lowest.
+    profile() { # keep last: a flavour stays until another is asked for
+      measure 60 "$HERE/kernels.py" --case plain=$LOCAL:$2 --case cold=$LOCAL:$(($2 + 1)),off-cold \
+        --case keep=$LOCAL:$(($2 + 1)),off-keep --clients 64 --label $1 --out "$OUT/kernels-$1.json"
+    }
+    stock() { [ "$CARDS" -gt 1 ] && [ "$THIRD" = stock ] && echo "--stock $LOCAL:$(($1 + 2))"; }
+    first() { read_rounds $1 $2 1 off,s1k1d2,s3k1d4 --auto "$(before $1)" $(stock $2); }
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
     both latency
     both first
     WINDOW=0.6 both read_rounds 2 off
     both swings
     for number in $(seq 3 "${REPEATS:-5}"); do WINDOW=0.6 both read_rounds "$number" off; done
-    bounds fa3 triton
+    [ -n "${PROFILE:-}" ] && both profile
+    bounds "${SETUPS[@]}"
     if [ -n "${KEEP:-}" ]; then
-      # What comes next needs SGLang's own policy no more.
-      down "${theirs[@]}"; echo "${started[@]}" > $KEPT
+      down "${thirds[@]}"; echo "${started[@]}" > $KEPT
     else down "${started[@]}"; fi ;;
   more)
     simulated
     names=()
-    SECOND="--max-total-tokens 70000 --mem-fraction-static 0.93 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128"
+    SECOND="--max-total-tokens 70000 --mem-fraction-static 0.93 --sleep-on-idle --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128"
     ATTN=fa3; card 0; pair fa3-page64 30020 $SECOND --page-size 64
     ATTN=flashinfer; card 1; pair flashinfer 30030 $SECOND
     ready "${names[@]}"
@@ -116,25 +131,26 @@ case $PART in
     for number in $(seq 7 "${REPEATS:-9}"); do
       WINDOW=0.6 both read_rounds "$number" off; WINDOW=0.6 others "$number" off
     done
-    bounds fa3 triton fa3-page64 flashinfer
+    bounds "${SETUPS[@]}" fa3-page64 flashinfer
     down "${started[@]}" $(cat $KEPT) ;;
   answers)
     export ACC=
     EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"
-    # NAME:BACKEND:BASE:flags; the plan stream is an environment variable of the switching server alone.
+    # NAME:BACKEND:BASE:flags
     setups=("triton:triton:31000:" "page64:triton:31010:--page-size 64" "fa3:fa3:31020:"
       "fa3-page64:fa3:31030:--page-size 64" "flashinfer:flashinfer:31040:"
-      "prefill:triton:31050:--cuda-graph-backend-prefill tc_piecewise" "plan:triton:31060:")
+      "prefill:triton:31050:--cuda-graph-backend-prefill tc_piecewise")
     # Beside so many the memory of a card says nothing about room for a tier.
     export SPECDECK_HEADROOM=ignore
+    wanted() { [ -z "${SETS:-}" ] || [[ " triton $SETS " == *" $1 "* ]]; }  # triton has the control
     names=() turn=0
     for setup in "${setups[@]}"; do
       IFS=: read -r name ATTN base flags <<< "$setup"
+      wanted "$name" || continue
       card $((turn++ % 2))
       PORT=$base launch "plain-$name" $(tiny) --mem-fraction-static 0.5 $flags; up; names+=("plain-$name:$SRV")
-      [ "$name" = plan ] && export SGLANG_ENABLE_OVERLAP_PLAN_STREAM=1
       PORT=$((base + 1)) patched "specdeck-$name" $(tiny) --mem-fraction-static 0.5 $EQ $flags; up
-      names+=("specdeck-$name:$SRV"); unset SGLANG_ENABLE_OVERLAP_PLAN_STREAM
+      names+=("specdeck-$name:$SRV")
     done
     ATTN=triton
     card 0
@@ -148,17 +164,18 @@ case $PART in
       PORT=31091 patched specdeck-tp2 $DRAFTER --tp-size 2 --max-total-tokens 115000 --mem-fraction-static 0.8 \
         --cuda-graph-bs-decode 1 2 4 8 16 32 64; up; names+=("specdeck-tp2:$SRV")
     fi
-    ready "${names[@]}"
+    START_LIMIT=${START_LIMIT:-240} ready "${names[@]}"
     compare() { measure 150 "$HERE/equality.py" --plain $LOCAL:$2 --patched $LOCAL:$3 --tiers "$TIERS" \
       --tie 0.25 --label "$1" --out "$OUT/equality-$1.json"; }
     if [ "$CARDS" -gt 1 ]; then
       measure 120 "$HERE/ranks.py" --patched $LOCAL:31091 --tiers "$TIERS" --label "triton, tp 2" --out "$OUT/ranks.json" &
     fi
-    measure 300 "$HERE/switches.py" --patched $LOCAL:31081 --pid "$SWITCHING" --tiers "$TIERS" \
-      --switches "${SWITCHES:-10000}" --limit 250 --ids 5,500 --label "triton, tiny" --out "$OUT/switches.json" &
+    measure 330 "$HERE/switches.py" --patched $LOCAL:31081 --pid "$SWITCHING" --tiers "$TIERS" \
+      --switches "${SWITCHES:-10000}" --limit 290 --ids 5,500 --label "triton, tiny" --out "$OUT/switches.json" &
     comparing=()
     for setup in "${setups[@]}"; do
       IFS=: read -r name _ base _ <<< "$setup"
+      wanted "$name" || continue
       compare "$name" "$base" $((base + 1)) & comparing+=($!)
     done
     wait "${comparing[@]}"

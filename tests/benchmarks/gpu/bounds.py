@@ -30,8 +30,9 @@ def lower(values: list[float]) -> float | None:
 def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     """Ratios in clean windows, by clients.
 
-    Off against plain: plain's round time over off's, also of a flavour.  Automation against the
-    best fixed tier: the same, for the tier it chose.
+    Off against plain: plain's round time over off's, also of a flavour.  A tier against a server
+    of that tier without the plugin: the same.  Automation against the best fixed tier: by tokens
+    per second.
     """
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
     rates: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -45,6 +46,12 @@ def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
         (f"{tier} / plain", clients): mean["plain", clients] / mean[tier, clients]
         for tier, clients in mean
         if tier.partition("-")[0] == "off" and ("plain", clients) in mean
+    }
+    fixed_tier = run.get("stock_tier")
+    found |= {
+        (f"{fixed_tier} / without plugin", clients): mean["stock", clients] / time
+        for (tier, clients), time in mean.items()
+        if tier == fixed_tier and ("stock", clients) in mean
     }
     rate = {key: statistics.mean(values) for key, values in rates.items()}
     for tier, clients in rate:

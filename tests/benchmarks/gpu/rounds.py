@@ -22,6 +22,8 @@ from typing import Any
 import aiohttp
 
 PROMPT = 128
+STOCK = "stock"
+"""Names the rows of a server of one fixed tier without the plugin."""
 
 
 class Server:
@@ -123,7 +125,8 @@ async def rounds(
     longer contexts.
     """
     round_ms, tokens_per_round = expected
-    span = seconds + lead + 0.6
+    # The first are decoding while the last are still prefilled.
+    span = seconds + lead + 0.6 + clients * 0.003
     tokens = int(min(1400, max(48, span * 1000 / round_ms * tokens_per_round)))
     jobs = [asyncio.create_task(server.generate(tokens)) for _ in range(clients)]
     points: list[tuple[float, int, int]] = []
@@ -242,7 +245,7 @@ def expectation(rows: list[dict[str, Any]], tier: str, clients: int) -> tuple[fl
         if (row["tier"], row["clients"]) == (tier, clients) and row["round_ms"]:
             return row["round_ms"], row["accept_length"] or 1.0
     if tier.startswith(("plain", "off")):
-        return 5 + clients / 55, 1.0
+        return 5 + clients / 44, 1.0
     return 6 + clients / 16, 2.0
 
 
@@ -286,6 +289,8 @@ async def main() -> None:
     parser.add_argument("--plain", help="URL of a server without speculation")
     parser.add_argument("--patched", required=True, help="URL of a server with the plugin")
     parser.add_argument("--upstream", help="URL of a server with SGLang's own adaptive policy")
+    parser.add_argument("--stock", help="URL of a server of one fixed tier, without the plugin")
+    parser.add_argument("--stock-tier", default="s3k1d4", help="the tier of that server")
     parser.add_argument("--tiers", default="off,s3k1d4,s2k4d16")
     parser.add_argument("--clients", default="1,4,16,32,64,128,256")
     parser.add_argument("--seconds", type=float, default=1.2)
@@ -321,6 +326,9 @@ async def main() -> None:
         servers: dict[str, tuple[Server, bool]] = {}
         if chosen.plain:
             servers["plain"] = (Server(session, "plain", chosen.plain), False)
+        if chosen.stock:
+            servers[STOCK] = (Server(session, STOCK, chosen.stock), False)
+            result["stock_tier"] = chosen.stock_tier
         flavours = [f"off-{flavour}" for flavour in chosen.flavours.split(",") if flavour]
         known: list[dict[str, Any]] = []
         for name in (chosen.auto or "").split(","):
@@ -361,10 +369,16 @@ async def main() -> None:
                         clients,
                         servers[name][1],
                         chosen.seconds,
-                        expectation(known + result["rounds"], name, clients),
+                        expectation(
+                            known + result["rounds"],
+                            chosen.stock_tier if name == STOCK else name,
+                            clients,
+                        ),
                         # Automation comes to rest while the batch fills.
                         lead=0.4 if given else 0.0,
                     )
+                    if name == STOCK:
+                        row["tok_s"] = None  # its rounds are counted, its tokens are not
                     result["rounds"].append({"tier": name, **row})
                     print(name, json.dumps(row), flush=True)
                     save()  # whoever ends this script early keeps what it has read
