@@ -582,7 +582,7 @@ def test_nothing_is_owed_where_a_cache_copies_the_kv_of_a_request_that_ends(
 
 def test_rows_wait_as_long_as_the_next_round_of_the_same_requests_has_room() -> None:
     owed = adapter_owed.Owed()
-    assert [owed.waits(requests) for requests in (1, 128, 129)] == [True, True, False]
+    assert [owed.waits(requests) for requests in (1, 256, 257)] == [True, True, False]
     assert not adapter_owed.Owed(rounds=1).waits(1)
     assert owed.settle() is None
     assert not owed.others(["a"])  # nothing is owed to anybody
