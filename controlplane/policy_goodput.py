@@ -50,6 +50,8 @@ def decide_goodput(
         ahead_ms = now if state.ahead_ms < 0 or view.hole else state.ahead_ms
     held = ahead_ms >= 0 and now - ahead_ms >= rules.hold_ms
     natural = best if held else state.load
+    # What is ahead may be on trial; a move that was held up and comes now goes elsewhere.
+    trial = trial and held
     done = move(plan, state, view, watch, natural)
     reason = _reason(state, done, natural, trial=trial)
     changed = done.changed
@@ -82,7 +84,8 @@ def decide_goodput(
         guard_ms=done.guard_ms,
         retraction_ms=done.retraction_ms,
         changed_ms=now if changed else state.changed_ms,
-        probing=trial if moved else state.probing and not _passed(plan, learned, now),
+        # Whatever leaves a tier ends its trial.
+        probing=trial and moved if changed else state.probing and not _passed(plan, learned, now),
         probe_gap_ms=state.probe_gap_ms,
         reason=reason if changed else state.reason,
         text="" if changed else state.text,

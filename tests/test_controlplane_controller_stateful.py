@@ -219,3 +219,34 @@ def test_what_holds_whatever_happens(machine: type[Operation]) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     case().runTest()
+
+
+def test_a_move_that_was_held_up_is_no_trial_of_the_tier_that_is_ahead_by_then() -> None:
+    """Found by the machine above: off was on trial, which nothing ends, and cost for ever."""
+    operation = GoodputOperation()
+    operation.start()
+    operation.the_engine_does_not_answer(times=17)
+    operation.the_text_changes(accept=1.0)
+    operation.requests_run(load=4, times=24)
+    operation.requests_run(load=28, times=19)
+    operation.teardown()
+    assert not operation.script.state.policy.probing
+
+
+def test_a_guard_that_leaves_a_tier_on_trial_ends_the_trial() -> None:
+    operation = GoodputOperation()
+    operation.start()
+    operation.the_text_changes(accept=1.0)
+    script = operation.script
+    for _ in range(600):
+        operation.see(4, 1)
+        if script.state.policy.probing and script.tier != OFF:
+            break
+    assert script.state.policy.probing
+    operation.slots_fill(kv=95_000)
+    for _ in range(20):
+        operation.see(4, 1)
+        if script.tier == OFF:
+            break
+    assert script.tier == OFF
+    assert not script.state.policy.probing
