@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_patch.tier import Thresholds
@@ -208,6 +208,7 @@ def test_a_ratio_passes_by_median_and_lower_bound(monkeypatch: pytest.MonkeyPatc
     assert all(row["lower95"] is None and row["pass"] is None for row in alone)
 
 
+@settings(deadline=None)  # the first one loads aiohttp
 @given(
     grid=st.lists(st.integers(1, 256), min_size=1, max_size=8, unique=True).map(sorted),
     rates=st.lists(st.lists(st.floats(0, 1e5), min_size=8, max_size=8), min_size=3, max_size=3),
@@ -237,6 +238,12 @@ def test_a_boundary_lies_where_the_measured_rates_cross(monkeypatch: pytest.Monk
         "boundaries": [{"up_at": 70, "down_at": 58}],
         "min_dwell_steps": 16,
     }
+    again = rounds.thresholds({
+        "s3k1d4": {1: 0.0, 2: 1.0, 6: 14798.0, 7: 0.0},
+        "s1k1d2": {1: 0.0, 2: 0.5, 6: 14906.0, 7: 1e-219},
+        "off": {1: 0.0, 2: 0.0, 6: 1.0, 7: 1.0},
+    })  # fmt: skip
+    Thresholds.model_validate(again)
     # A tier without a reading there says nothing about where.
     assert rounds.crossing({16: 400.0}, table["off"], 16, 64) == pytest.approx(32.0)
 

@@ -277,10 +277,11 @@ def thresholds(table: dict[str, dict[int, float]]) -> dict[str, Any]:
     for (quiet, busy), high in zip(itertools.pairwise(order), starts[1:], strict=True):
         middle = crossing(table[quiet], table[busy], grid[grid.index(high) - 1], high)
         # Between neighbours of a fine grid rounding alone would leave no gap.
-        up_at = max(2, round(middle * 1.1))
-        if boundaries:
+        up_at, down_at = max(2, round(middle * 1.1)), round(middle * 0.9)
+        if boundaries:  # a tier that comes back may cross earlier than the one before it
             up_at = max(up_at, boundaries[-1]["up_at"] + 1)
-        boundaries.append({"up_at": up_at, "down_at": min(round(middle * 0.9), up_at - 1)})
+            down_at = max(down_at, boundaries[-1]["down_at"] + 1)
+        boundaries.append({"up_at": up_at, "down_at": min(down_at, up_at - 1)})
     return {"tiers": order, "boundaries": boundaries, "min_dwell_steps": 16}
 
 
