@@ -41,7 +41,8 @@ class OffNote:
 _MEASURED_ON = "measured on one NVIDIA H200, SGLang 0.5.17, 128 to 256 running requests"
 _ROUNDS_ON = "measured on one NVIDIA H200, SGLang 0.5.17, decode rounds of 1 to 128 requests"
 _PLAIN_PATH = {"triton": "0.98 to 1.00", "fa3": "0.98 to 1.00"}
-_PLAIN_PATH_BEFORE = {"flashinfer": "0.79 to 0.87 before specdeck 0.1.0 worked lengths out itself"}
+_PLAIN_PATH_BEFORE = {"flashinfer": "0.79 to 0.87"}
+"""Before lengths were worked out on the host; not measured since."""
 _VERIFY_EQUAL = {"fa3": "0.94 to 1.03"}
 _VERIFY_WORSE = {"triton": "0.25 to 0.31"}
 
@@ -69,7 +70,12 @@ def off_note(facts: EngineFacts) -> OffNote:
         ratio = _PLAIN_PATH.get(backend)
         if ratio is None:
             known = _PLAIN_PATH_BEFORE.get(backend)
-            since = "" if known is None else f" (it was {known})"
+            since = (
+                ""
+                if known is None
+                else " since lengths are worked out on the host; before that "
+                f"{known} of its tokens/s ({_ROUNDS_ON})"
+            )
             return OffNote(
                 OffWorth.UNKNOWN,
                 f"off runs ordinary decode {where}; against a plain server: not measured{since}",

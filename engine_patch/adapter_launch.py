@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from engine_patch import adapter_sglang
 from engine_patch.tier import TierName, TierShape
 from engine_patch.tier_plan import Plan, flags_shape, parse_limits, plan
 
@@ -115,7 +116,7 @@ def unsupported_reason(original: Callable[[Any], str | None], server_args: Any) 
     known = settle(lambda: _configured(server_args))
     standalone = server_args.speculative_algorithm == STANDALONE
     reason: str | None
-    if os.environ.get(PLAN_STREAM_VARIABLE, "").lower() in ("1", "true", "yes", "y"):
+    if adapter_sglang.environment_says(PLAN_STREAM_VARIABLE):
         # Within seconds of random commands, on an H200 (docs/gpu-results.md); without it, never.
         reason = (
             "switching with the overlap plan stream ended in an illegal memory access: unset "

@@ -28,10 +28,12 @@ class Lengths:
         self, original: Callable[..., Any], future: Any, batch: Any, *args: Any, **kwargs: Any
     ) -> Any:
         """Around ``FutureMap.resolve_seq_lens_cpu``: from the host, or as SGLang does it."""
-        requests = [request.rid for request in batch.reqs]
-        known, self._next = self._of(requests), None
         waits = getattr(batch.spec_info, "future_indices", None) is not None
-        if known is None or not waits or not future.needs_cpu_seq_lens:
+        if not waits or not future.needs_cpu_seq_lens:
+            return original(future, batch, *args, **kwargs)
+        requests = [request.rid for request in batch.reqs]
+        known = self._of(requests)
+        if known is None:
             result = original(future, batch, *args, **kwargs)
         else:
             # As for a backend that needs no lengths on the host; then they are put there.
@@ -41,7 +43,7 @@ class Lengths:
             finally:
                 future.needs_cpu_seq_lens = True
             batch.seq_lens_cpu, batch.seq_lens_sum = known, int(known.sum())
-        self._requests, self._begun = requests, batch.seq_lens_cpu if waits else None
+        self._requests, self._begun = requests, batch.seq_lens_cpu
         return result
 
     def ran(self, batch: Any) -> None:

@@ -6,6 +6,7 @@ Imports SGLang inside functions only.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +24,11 @@ def setting(server_args: Any, name: str) -> Any:
         return get_context().config_leaf(name)
     except Exception:  # noqa: BLE001  # an older SGLang, or an argument it does not have
         return getattr(server_args, name, None)
+
+
+def environment_says(name: str) -> bool:
+    """Whether SGLang takes one of its environment variables for true."""
+    return os.environ.get(name, "").lower() in ("1", "true", "yes", "y")
 
 
 def spec_reads_server_args() -> bool:

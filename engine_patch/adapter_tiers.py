@@ -63,7 +63,7 @@ class Round:
 
 def cold_by_environment() -> bool:
     """Whether SGLang itself skips draft-extend while off."""
-    return os.environ.get(COLD_VARIABLE, "").lower() in ("1", "true", "yes", "y")
+    return adapter_sglang.environment_says(COLD_VARIABLE)
 
 
 def headroom() -> str:

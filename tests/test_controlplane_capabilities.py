@@ -72,6 +72,12 @@ def test_an_off_that_was_not_measured_says_so() -> None:
     assert note.word == OFF
 
 
+def test_a_ratio_from_before_a_change_is_told_with_its_source() -> None:
+    note = off_note(facts(backend="flashinfer", off=OffKind.PLAIN_PATH))
+    for part in ("not measured since", "0.79 to 0.87 of its tokens/s", "H200", "0.5.17"):
+        assert part in note.text
+
+
 def test_an_engine_without_an_off_tier_has_nothing_to_compare() -> None:
     engine = facts("s3k1d4")
     assert off_kind(engine) is None

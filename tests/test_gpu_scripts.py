@@ -75,14 +75,14 @@ def test_repeats_and_the_swing_follow_the_rounds(tmp_path: Path) -> None:
     assert said.count("--upstream") == 4
 
 
-def _named(said: list[str], word: str) -> list[str]:
-    """The third word of each line that starts with one: the name of a server."""
-    return [line.split()[3] for line in said if line.startswith(word)]
+def _launched(said: list[str]) -> list[str]:
+    """The names of the servers that would be started."""
+    return [line.split()[3] for line in said if line.startswith("launch")]
 
 
 def test_times_are_read_on_four_servers_side_by_side(tmp_path: Path) -> None:
     said = _dry("beside.sh", "chunks", "times", out=tmp_path).splitlines()
-    assert _named(said, "launch") == [
+    assert _launched(said) == [
         "plain-fa3", "specdeck-fa3", "plain-triton", "specdeck-triton",
     ]  # fmt: skip
     measured = [line for line in said if line.startswith("measure")]
@@ -98,7 +98,7 @@ def test_times_are_read_on_four_servers_side_by_side(tmp_path: Path) -> None:
 
 def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
     said = _dry("beside.sh", "chunks", "times", out=tmp_path, CARDS="2", KEEP="1").splitlines()
-    assert _named(said, "launch") == [
+    assert _launched(said) == [
         f"{kind}-{backend}"
         for backend in ("fa3", "triton")
         for kind in ("plain", "specdeck", "upstream")
@@ -112,17 +112,17 @@ def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
         "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", THIRD="stock", PROFILE="1",
         SETUPS="fa3 flashinfer",
     ).splitlines()  # fmt: skip
-    assert _named(stock, "launch")[2::3] == ["stock-fa3", "stock-flashinfer"]
+    assert _launched(stock)[2::3] == ["stock-fa3", "stock-flashinfer"]
     assert sum("--stock http://127.0.0.1:300" in line for line in stock) == 2
     assert not any("--upstream" in line for line in stock)
     assert sum("kernels.py" in line for line in stock) == 2
     few = _dry("beside.sh", "chunks", "answers", out=tmp_path, SETS="flashinfer")
-    assert _named(few.splitlines(), "launch") == [
+    assert _launched(few.splitlines()) == [
         "plain-triton", "specdeck-triton", "plain-flashinfer", "specdeck-flashinfer",
         "specdeck-control", "specdeck-switches",
     ]  # fmt: skip
     more = _dry("beside.sh", "chunks", "more", out=tmp_path, CARDS="2").splitlines()
-    assert _named(more, "launch") == [
+    assert _launched(more) == [
         "plain-fa3-page64", "specdeck-fa3-page64", "plain-flashinfer", "specdeck-flashinfer",
     ]  # fmt: skip
     assert sum("--page-size 64" in line for line in more if line.startswith("launch")) == 2
