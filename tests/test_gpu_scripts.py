@@ -116,6 +116,18 @@ def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
     assert sum("--stock http://127.0.0.1:300" in line for line in stock) == 2
     assert not any("--upstream" in line for line in stock)
     assert sum("kernels.py" in line for line in stock) == 2
+    fresh = [
+        line
+        for line in _dry(
+            "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", FRESH="1", REPEATS="2",
+            SETUPS="fa3", THIRD="stock", SWINGS="0", FLAVOURS="warm,cold",
+        ).splitlines()
+        if "--parts rounds" in line
+    ]  # fmt: skip
+    assert ["--auto" in line for line in fresh] == [False, True, False]
+    assert ["--stock" in line for line in fresh] == [True, False, False]
+    assert f"--auto {tmp_path}/rounds-fa3-1.json" in fresh[1]
+    assert "--flavours warm,cold" in fresh[2]
     few = _dry("beside.sh", "chunks", "answers", out=tmp_path, SETS="flashinfer")
     assert _launched(few.splitlines()) == [
         "plain-triton", "specdeck-triton", "plain-flashinfer", "specdeck-flashinfer",
@@ -156,8 +168,10 @@ def test_a_measurement_stops_for_the_budget_and_says_that_it_failed(tmp_path: Pa
 
 def test_answers_are_compared_on_every_setup_and_with_a_control(tmp_path: Path) -> None:
     said = _dry("beside.sh", "chunks", "answers", out=tmp_path)
-    assert said.count("launch port") == 14
-    for name in ("triton", "page64", "fa3", "fa3-page64", "flashinfer", "prefill"):
+    assert said.count("launch port") == 15
+    for name in (
+        "triton", "page64", "fa3", "fa3-page64", "flashinfer", "prefill", "standalone",
+    ):  # fmt: skip
         assert f"--label {name} --out {tmp_path}/equality-{name}.json" in said
     assert "--patched http://127.0.0.1:31071" in said
     assert "switches.py" in said

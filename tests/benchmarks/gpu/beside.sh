@@ -66,7 +66,7 @@ if [ "$CARDS" -gt 1 ]; then
 else  # 80,000 tokens and graphs up to 128: what four servers leave room for
   GRID=1,16,64,128 HIGH=128 TOKENS=80000 WIDE=
 fi
-# Automation in the first read runs on thresholds of an earlier day.
+# Automation in the first read runs on thresholds of an earlier day; with FRESH=1 in the second, on those of the first.
 before() { echo "$RESULTS/gpu-2026-11-30-x2/rounds-$1-1.json"; }
 
 case $PART in
@@ -99,14 +99,21 @@ case $PART in
         --case keep=$LOCAL:$(($2 + 1)),off-keep --clients 64 --label $1 --out "$OUT/kernels-$1.json"
     }
     stock() { [ "$CARDS" -gt 1 ] && [ "$THIRD" = stock ] && echo "--stock $LOCAL:$(($1 + 2))"; }
-    first() { read_rounds $1 $2 1 off,s1k1d2,s3k1d4 --auto "$(before $1)" $(stock $2); }
+    every() { # BACKEND BASE NUMBER: all tiers, with automation on thresholds of an earlier read
+      local known; known=$(before $1); [ -n "${FRESH:-}" ] && known=$OUT/rounds-$1-1.json
+      [ "$3" -gt 1 ] || [ -z "${FRESH:-}" ] && set -- "$@" --auto "$known"
+      read_rounds $1 $2 $3 off,s1k1d2,s3k1d4 "${@:4}" $([ "$3" -eq 1 ] && stock $2)
+    }
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
     both latency
-    both first
-    WINDOW=0.6 both read_rounds 2 off
-    both swings
-    for number in $(seq 3 "${REPEATS:-5}"); do WINDOW=0.6 both read_rounds "$number" off; done
+    both every 1
+    repeats() { for number in $(seq "$1" "$2"); do WINDOW=0.6 both read_rounds "$number" off; done; }
+    REPEATS=${REPEATS:-5}
+    if [ -n "${FRESH:-}" ]; then both every 2; else repeats 2 $((REPEATS < 2 ? REPEATS : 2)); fi
+    [ "${SWINGS:-1}" -gt 0 ] && both swings
+    repeats 3 "$REPEATS"
     [ -n "${PROFILE:-}" ] && both profile
+    [ -n "${FLAVOURS:-}" ] && CLIENTS=1,16,64 WINDOW=0.6 both read_rounds 9 off --flavours "$FLAVOURS"
     bounds "${SETUPS[@]}"
     if [ -n "${KEEP:-}" ]; then
       down "${thirds[@]}"; echo "${started[@]}" > $KEPT
@@ -144,6 +151,14 @@ case $PART in
     export SPECDECK_HEADROOM=ignore
     wanted() { [ -z "${SETS:-}" ] || [[ " triton $SETS " == *" $1 "* ]]; }  # triton has the control
     names=() turn=0
+    # A small model as the drafter of itself; its answers are the plain triton server's.
+    if wanted standalone; then
+      ATTN=triton; card 1
+      ALGORITHM=STANDALONE TIERS=off,s1k1d2,s3k1d4 LAUNCH=$(chain) PORT=31061 \
+        patched specdeck-standalone $(tiny) --mem-fraction-static 0.5 \
+        --speculative-draft-model-path "$ROOT/.gpu/tiny/target" --cuda-graph-bs-decode 1 2 4 8 16 32 48; up
+      names+=("specdeck-standalone:$SRV")
+    fi
     for setup in "${setups[@]}"; do
       IFS=: read -r name ATTN base flags <<< "$setup"
       wanted "$name" || continue
@@ -178,6 +193,9 @@ case $PART in
       wanted "$name" || continue
       compare "$name" "$base" $((base + 1)) & comparing+=($!)
     done
+    if wanted standalone; then
+      TIERS=off,s1k1d2,s3k1d4 compare standalone 31000 31061 & comparing+=($!)
+    fi
     wait "${comparing[@]}"
     compare control 31000 31071
     export PYTHONPATH=$ROOT:${PYTHONPATH:-}

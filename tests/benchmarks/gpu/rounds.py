@@ -126,7 +126,7 @@ async def rounds(
     """
     round_ms, tokens_per_round = expected
     # The first are decoding while the last are still prefilled.
-    span = seconds + lead + 0.6 + clients * 0.003
+    span = seconds + lead + 0.6 + clients * 0.004
     tokens = int(min(1400, max(48, span * 1000 / round_ms * tokens_per_round)))
     jobs = [asyncio.create_task(server.generate(tokens)) for _ in range(clients)]
     points: list[tuple[float, int, int]] = []

@@ -36,3 +36,5 @@ patched() { # NAME flags...: a server with the plugin
 }
 # Many stand side by side, so idle schedulers must not spin.
 tiny() { echo --model-path "$ROOT/.gpu/tiny/target" --load-format auto --dtype bfloat16 --max-total-tokens 60000 --context-length 2048 --sleep-on-idle; }
+# The launch flags of a chain, where an algorithm has no trees.
+chain() { echo --speculative-eagle-topk 1 --speculative-num-steps 3 --speculative-num-draft-tokens 4; }
