@@ -125,7 +125,7 @@ def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
         if "--parts rounds" in line
     ]  # fmt: skip
     assert ["--auto" in line for line in fresh] == [False, True, False]
-    assert ["--stock" in line for line in fresh] == [True, False, False]
+    assert ["--stock" in line for line in fresh] == [True, True, False]
     assert f"--auto {tmp_path}/rounds-fa3-1.json" in fresh[1]
     assert "--flavours warm,cold" in fresh[2]
     few = _dry("beside.sh", "chunks", "answers", out=tmp_path, SETS="flashinfer")

@@ -63,6 +63,8 @@ bounds() {
 }
 if [ "$CARDS" -gt 1 ]; then
   GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256"
+  # flashinfer plans 256 requests of a chain in more than SGLang's default, 384 MiB
+  export SGLANG_FLASHINFER_WORKSPACE_SIZE=$((1 << 30))
 else  # 80,000 tokens and graphs up to 128: what four servers leave room for
   GRID=1,16,64,128 HIGH=128 TOKENS=80000 WIDE=
 fi
@@ -102,7 +104,7 @@ case $PART in
     every() { # BACKEND BASE NUMBER: all tiers, with automation on thresholds of an earlier read
       local known; known=$(before $1); [ -n "${FRESH:-}" ] && known=$OUT/rounds-$1-1.json
       [ "$3" -gt 1 ] || [ -z "${FRESH:-}" ] && set -- "$@" --auto "$known"
-      read_rounds $1 $2 $3 off,s1k1d2,s3k1d4 "${@:4}" $([ "$3" -eq 1 ] && stock $2)
+      read_rounds $1 $2 $3 off,s1k1d2,s3k1d4 "${@:4}" $(stock $2)
     }
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
     both latency
