@@ -28,10 +28,11 @@ def extend(
     """Around ``EagleDraftWorker._draft_extend_for_decode``: all of it, or what the flavour asks."""
     tiers = adapter_tiers.controller()
     flavour = None if tiers is None else tiers.round.flavour
-    if tiers is None or flavour in (None, OffFlavour.WARM) or batch.forward_mode.is_idle():
+    if tiers is None:
+        return original(draft_worker, batch, result, **kwargs)
+    if flavour in (None, OffFlavour.WARM) or batch.forward_mode.is_idle():
         adapter_keep.pay(draft_worker)
-        with adapter_relay.full_width(draft_worker):
-            return original(draft_worker, batch, result, **kwargs)
+        return adapter_relay.extend(original, tiers, draft_worker, batch, result, **kwargs)
     off = tiers.off
     if flavour is OffFlavour.KEEP and off.needs_probe():
         rows = adapter_keep.rows_of(batch, result)

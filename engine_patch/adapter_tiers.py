@@ -4,14 +4,16 @@ SGLang's controller keys states by their step count; ours by tier, so that tiers
 and draft tokens as well.  SGLang asks it at the head of each decode batch, and that is the only
 place where a tier changes (or an idle moment, where nothing runs).
 
-The tier chosen for a batch may need more KV slots than were reserved for it.  Then the batch still
-runs the tier before, the new one is announced, the next reserve follows it, and the next batch runs
-it.  A tier that needs no more takes effect at once.
+The tier chosen for a batch may need more KV slots than were reserved for it, or more candidates
+than the batch before looked for.  Then the batch still runs the tier before, the new one is
+announced, the next reserve and the candidates follow it, and the next batch runs it.  A tier that
+needs no more takes effect at once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 import os
@@ -118,6 +120,8 @@ class TierController:
         self.costs: dict[TierName, BuildCost] = {}
         self.active = self.announced = launch
         self.round = Round(launch)
+        self.relayed = self.topk_max
+        """Candidates per request that the present round hands on to the next."""
         self.building: TierName | None = None
         self.chooser: Chooser | None = None
         """Set once the rank is complete, and only where it may switch."""
@@ -230,6 +234,7 @@ class TierController:
         self.announced = tier
         self._activate(tier)
         self.round = Round(tier, self.off.flavour(None) if tier == OFF else None)
+        self.relayed = self.topk_max  # of a prefill, which comes next
         return True
 
     def _begin_round(self, wanted: TierName, flavour: OffFlavour | None) -> None:
@@ -239,7 +244,7 @@ class TierController:
         reserved = max(length_of(self.active), length_of(self.announced))
         self.announced = wanted
         fits = self.reserve != NEXT or length_of(wanted) <= reserved
-        tier = wanted if fits else self.active
+        tier = wanted if fits and self.can_draft(wanted) else self.active
         # An off round that waits for slots is the bridge itself, so that a move up from off takes
         # two rounds whatever it needs; also where it is the first since the engine was idle, which
         # left nothing stale but would do so now.
@@ -251,12 +256,18 @@ class TierController:
         self._activate(present.tier)
         self.round = present
         self._stale = present.leaves_stale
+        speculating = present.tier != OFF
+        self.relayed = max(topk_of(present.tier), topk_of(wanted)) if speculating else self.topk_max
+
+    def can_draft(self, tier: TierName) -> bool:
+        """Whether the round before looked for as many candidates as a tier drafts from."""
+        return topk_of(tier) <= self.relayed
 
     def _activate(self, tier: TierName) -> None:
         if tier == self.active:
             return
         worker, state = self.worker, self.states[tier]
-        topk = TierShape.parse(tier).topk
+        topk = topk_of(tier)
         # Before the chain buffers are made anew, which check it against the step count.
         worker.topk = worker._draft_worker.topk = topk
         if worker.speculative_num_steps == state.speculative_num_steps:
@@ -265,6 +276,12 @@ class TierController:
         worker.apply_runtime_state(state)
         adapter_sglang.forget_switch()
         self.active = tier
+
+
+@functools.cache
+def topk_of(tier: TierName) -> int:
+    """Candidates per request that a tier drafts from; 1 for off."""
+    return TierShape.parse(tier).topk
 
 
 def pruned(sizes: Iterable[int], limit: int | None) -> list[int]:

@@ -116,6 +116,16 @@ def test_an_off_round_is_a_plain_servers_decode_step(trees: TierServer) -> None:
     assert len(tier_checks.slots(trees.slots)["off, without verify"]) == 40
 
 
+def test_a_chain_looks_for_one_candidate_until_a_tree_is_announced(trees: TierServer) -> None:
+    tier_rig.chain_to_tree(trees)
+    assert trees.client.replica().ranks[0].confirm_steps == 2
+    slots = tier_checks.slots(trees.slots)
+    # Probability and token of each round; what was found, and what is handed on.
+    chain = [pair[0] for pair in slots["s3k1d4, candidates"]][1::2]
+    assert chain[-10:] == [1] * 9 + [4]
+    assert set(slots["s1k4d4, candidates"]) == {(4, 4)}
+
+
 def test_a_journal_entry_tells_what_was_given_back(trees: TierServer) -> None:
     trees.client.command("on", tier="s3k4d16")
     trees.client.wait_runs("s3k4d16")

@@ -4,8 +4,8 @@ A reserve that is too small fails silently: drafts go to whatever slots a reques
 So every draft and every verify asserts that its slots are reserved.  The slots beyond each
 request's length are written to a file by tier, and beside it how long SGLang's record of changed
 settings is.  Lengths that the host worked out for itself are compared with the ones it would have
-waited for.  The faults show that the suite would notice; they exist here alone, in no installed
-file.
+waited for, and no draft may begin with one candidate twice.  The faults show that the suite would
+notice; they exist here alone, in no installed file.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ FAULT_VARIABLE = "TIER_CHECKS_FAULT"
 BROKEN_KEEP_VARIABLE = "TIER_CHECKS_BROKEN_KEEP"
 """Makes the drafter end before its attention when it is tried at start-up."""
 
-Fault = Literal["width", "early-return", "reserve", "length"]
-FAULTS: tuple[Fault, ...] = ("width", "early-return", "reserve", "length")
+Fault = Literal["width", "candidates", "early-return", "reserve", "length"]
+FAULTS: tuple[Fault, ...] = ("width", "candidates", "early-return", "reserve", "length")
 
 _PLUGIN = '''
 import collections
@@ -75,7 +75,19 @@ def active():
 def draft(original, worker, batch, *args, **kwargs):
     needed = max(worker.speculative_num_steps * worker.topk, worker.speculative_num_draft_tokens)
     reserved(batch, needed, active())
+    if not batch.forward_mode.is_idle() and not adapter_tiers.cold_by_environment():
+        for row in batch.spec_info.topk_index[:, : worker.topk].tolist():
+            assert len(set(row)) == worker.topk, f"{active()} drafts from candidates {row}"
     return original(worker, batch, *args, **kwargs)
+
+
+filled_up = adapter_relay.filled_up
+
+
+def found(candidates, wanted):
+    """What a round of a tier looked for, of what it hands on."""
+    seen[f"{active()}, candidates"].append([candidates.shape[1], wanted])
+    return filled_up(candidates, wanted)
 
 
 def watched(tokens, pool, batch, runner):
@@ -148,10 +160,14 @@ def register():
     if os.environ.get("TIER_CHECKS_BROKEN_KEEP"):
         adapter_keep.keep = broken
     adapter_decode.forward_batch = watched
+    adapter_relay.filled_up = found
     adapter_lengths.Lengths.resolve = resolved
     fault = os.environ.get("TIER_CHECKS_FAULT")
     if fault == "width":
         adapter_relay.full_width = narrow
+    elif fault == "candidates":
+        # A tree drafts from what a chain looked for.
+        adapter_tiers.TierController.can_draft = lambda controller, tier: True
     elif fault == "early-return":
         adapter_tiers.TierController._activate = kept_return
     elif fault == "reserve":

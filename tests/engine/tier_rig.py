@@ -22,7 +22,7 @@ from tests.engine import (
     tier_workload,
     token_spread,
 )
-from tests.engine.cpu_engine import CpuEngine, EngineError
+from tests.engine.cpu_engine import PROMPTS, CpuEngine, EngineError
 from tests.engine.plugin_client import PluginClient
 from tests.engine.tier_workload import Job, Outcome
 from tests.engine.token_spread import Spread
@@ -295,11 +295,14 @@ def notices(
     Args:
         look: called with the server before the fault is provoked.
     """
-    # An early return at equal step counts shows where tiers have them.
-    tiers = MORE if fault == "early-return" else WIDE
+    # An early return at equal step counts shows where tiers have them; candidates show where a tree
+    # needs no more slots than a chain, for which it would have to wait anyway.
+    tiers = MORE if fault in ("early-return", "candidates") else WIDE
     try:
         with tier_server(work, name, tiers=tiers, fault=fault, env=env) as server:
             look(server)
+            if fault == "candidates":
+                chain_to_tree(server)
             provoked = _all_off(server, known) if fault == "length" else _all_moves(server, known)
             if provoked:
                 return provoked
@@ -313,6 +316,17 @@ def notices(
         crash = [line for line in log.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
         return crash[-1] if crash else repr(error)
     return ""
+
+
+def chain_to_tree(server: TierServer) -> None:
+    """Under load from a chain to a tree that needs no more slots, some rounds of each."""
+    client = server.client
+    with client.load(PROMPTS, clients=len(PROMPTS), new_tokens=140):
+        for tier in ("s3k1d4", "s1k4d4"):
+            client.command("on", tier=tier)
+            client.wait_runs(tier)
+            steps = client.replica().decode_steps
+            client.wait(lambda n=steps: client.replica().decode_steps > n + 25, "25 steps", 30)  # type: ignore[misc]
 
 
 def _all_off(server: TierServer, known: Reference) -> str:
