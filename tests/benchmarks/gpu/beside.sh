@@ -9,7 +9,7 @@
 # SETUPS="fa3 triton" names the backends of `times`; SETS="fa3 flashinfer" picks among the setups of `answers`.
 # CARDS=2 shares the servers out over two GPUs and loads both at once: 256 clients, two ranks, and a
 # third server beside each pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
-# without the plugin.  FA3 needs its library in place (the kit's README).  DRY=1 as in
+# without the plugin, with THIRD=plain a second plain one, with THIRD=none none.  FA3 needs its library in place (the kit's README).  DRY=1 as in
 # suite.sh.  What matters most comes first; BUDGET seconds after the start nothing new is measured, so
 # that what there is gets packed.
 set -u
@@ -62,7 +62,8 @@ bounds() {
   done
 }
 if [ "$CARDS" -gt 1 ]; then
-  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256"
+  # With room for 256 SGLang often lets the 256th wait (docs/engine.md), so there is room for more.
+  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256 --max-running-requests 264"
   # flashinfer plans 256 requests of a chain in more than SGLang's default, 384 MiB
   export SGLANG_FLASHINFER_WORKSPACE_SIZE=$((1 << 30))
 else  # 80,000 tokens and graphs up to 128: what four servers leave room for
@@ -79,15 +80,16 @@ case $PART in
     for place in "${!SETUPS[@]}"; do
       ATTN=${SETUPS[place]} base=$((30000 + 10 * place)); card "$place"
       pair "$ATTN" $base $BIG
-      if [ "$CARDS" -gt 1 ]; then
+      if [ "$CARDS" -gt 1 ] && [ "$THIRD" != none ]; then
         export PYTHONPATH=$KIT/plugin:$HERE/plugin:$PLAIN_PATH
         case $THIRD in
           upstream) PORT=$((base + 2)) launch "upstream-$ATTN" $(flags adaptivefix) --max-total-tokens $TOKENS \
-            --mem-fraction-static 0.93 --sleep-on-idle $EXTRA ;;
+            --mem-fraction-static 0.93 --sleep-on-idle --max-running-requests 264 $EXTRA ;;
           stock) PORT=$((base + 2)) launch "stock-$ATTN" $(flags chain) $BIG $EXTRA ;;
+          plain) PORT=$((base + 2)) launch "plain-again-$ATTN" $BIG $EXTRA ;;
         esac
         export PYTHONPATH=$PLAIN_PATH
-        up; thirds+=("$SRV"); names+=("$THIRD-$ATTN:$SRV")
+        up; thirds+=("$SRV"); names+=("${THIRD/plain/plain-again}-$ATTN:$SRV")
       fi
     done
     ready "${names[@]}"
@@ -95,12 +97,19 @@ case $PART in
       measure 60 "$HERE/rounds.py" --patched $LOCAL:$(($2 + 1)) --tiers s1k1d2,off --parts latency \
         --clients 64 --label $1 --out "$OUT/latency-$1.json"
     }
-    # What an off round does where its ratio is lowest.
+    # What an off round does where its ratio is lowest, and a chain beside one without the plugin.
     profile() { # keep last: a flavour stays until another is asked for
-      measure 60 "$HERE/kernels.py" --case plain=$LOCAL:$2 --case cold=$LOCAL:$(($2 + 1)),off-cold \
-        --case keep=$LOCAL:$(($2 + 1)),off-keep --clients 64 --label $1 --out "$OUT/kernels-$1.json"
+      local base=$LOCAL:$2 ours=$LOCAL:$(($2 + 1)) third=; [ "$THIRD" = stock ] && third="--case stock=$LOCAL:$(($2 + 2))"
+      measure 100 "$HERE/kernels.py" --case plain=$base --case cold=$ours,off-cold $third --case chain=$ours,s3k1d4 \
+        --case warm=$ours,off-warm --case keep=$ours,off-keep --clients "${PROFILE_AT:-64}" --label $1 --out "$OUT/kernels-$1.json"
     }
-    stock() { [ "$CARDS" -gt 1 ] && [ "$THIRD" = stock ] && echo "--stock $LOCAL:$(($1 + 2))"; }
+    stock() {
+      [ "$CARDS" -gt 1 ] || return 0
+      case $THIRD in
+        stock) echo "--stock $LOCAL:$(($1 + 2))" ;;
+        plain) echo "--stock $LOCAL:$(($1 + 2)) --stock-tier plain" ;;
+      esac
+    }
     every() { # BACKEND BASE NUMBER: all tiers, with automation on thresholds of an earlier read
       local known; known=$(before $1); [ -n "${FRESH:-}" ] && known=$OUT/rounds-$1-1.json
       [ "$3" -gt 1 ] || [ -z "${FRESH:-}" ] && set -- "$@" --auto "$known"
@@ -109,7 +118,8 @@ case $PART in
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
     both latency
     both every 1
-    repeats() { for number in $(seq "$1" "$2"); do WINDOW=0.6 both read_rounds "$number" off; done; }
+    again() { read_rounds $1 $2 $3 off $([ "$THIRD" = plain ] && stock $2); }
+    repeats() { for number in $(seq "$1" "$2"); do WINDOW=0.6 both again "$number"; done; }
     REPEATS=${REPEATS:-5}
     if [ -n "${FRESH:-}" ]; then both every 2; else repeats 2 $((REPEATS < 2 ? REPEATS : 2)); fi
     [ "${SWINGS:-1}" -gt 0 ] && both swings
@@ -131,11 +141,11 @@ case $PART in
       CLIENTS=1,16,64,128 read_rounds fa3-page64 30020 "$@" &
       CLIENTS=1,16,64,128 read_rounds flashinfer 30030 "$@" & wait
     }
-    again() { # and closed loops on what they say
+    loops() { # and closed loops on what they say
       read_rounds $1 $2 6 off,s1k1d2,s3k1d4 --auto "$(before $1)" --parts rounds,auto
     }
     others 1 off,s1k1d2,s3k1d4
-    both again
+    both loops
     WINDOW=0.6 others 2 off
     for number in $(seq 7 "${REPEATS:-9}"); do
       WINDOW=0.6 both read_rounds "$number" off; WINDOW=0.6 others "$number" off

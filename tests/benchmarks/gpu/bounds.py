@@ -31,8 +31,8 @@ def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     """Ratios in clean windows, by clients.
 
     Off against plain: plain's round time over off's, also of a flavour.  A tier against a server
-    of that tier without the plugin: the same.  Automation against the best fixed tier: by tokens
-    per second.
+    of that tier without the plugin, plain against a second plain server: the same.  Automation
+    against the best fixed tier: by tokens per second.
     """
     times: dict[tuple[str, int], list[float]] = defaultdict(list)
     rates: dict[tuple[str, int], list[float]] = defaultdict(list)
@@ -48,8 +48,9 @@ def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
         if tier.partition("-")[0] == "off" and ("plain", clients) in mean
     }
     fixed_tier = run.get("stock_tier")
+    other = "plain again" if fixed_tier == "plain" else "without plugin"
     found |= {
-        (f"{fixed_tier} / without plugin", clients): mean["stock", clients] / time
+        (f"{fixed_tier} / {other}", clients): mean["stock", clients] / time
         for (tier, clients), time in mean.items()
         if tier == fixed_tier and ("stock", clients) in mean
     }

@@ -35,8 +35,10 @@ def reduce_trace(events: list[dict[str, Any]]) -> dict[str, Any]:
         (e for e in events if e.get("ph") == "X" and e.get("cat") in GPU_WORK),
         key=lambda e: e["ts"],
     )
-    # One argmax (greedy sampling) per round marks where it ends.
-    marks = [e["ts"] for e in work if "ArgMax" in e["name"]]
+    # One kernel per round marks where it ends: verify, else greedy sampling's argmax (a chain's
+    # draft has more of those).
+    verified = [e["ts"] for e in work if "verifytree" in e["name"].lower().replace("_", "")]
+    marks = verified or [e["ts"] for e in work if "ArgMax" in e["name"]]
     if len(marks) < 3:
         raise RuntimeError(f"{len(marks)} rounds in the trace: nothing to compare")
     first, last, rounds = marks[0], marks[-1], len(marks) - 1
