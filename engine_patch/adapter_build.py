@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from engine_patch import adapter_launch, adapter_sglang, adapter_tiers
+from engine_patch import adapter_launch, adapter_room, adapter_sglang, adapter_tiers
 from engine_patch.tier import TierName, TierShape
 
 
@@ -77,7 +77,7 @@ def capture_sizes(
 ) -> tuple[list[int], list[int]]:
     """Around ``get_batch_sizes_to_capture``: only batches that the tier may serve."""
     capture, compiled = original(*args, **kwargs)
-    kept = adapter_tiers.pruned(capture, _limit())
+    kept = adapter_room.pruned(capture, _limit())
     return kept, [size for size in compiled if size in kept]
 
 

@@ -10,8 +10,9 @@ import os
 from typing import Any
 
 from engine_patch.adapter_reserve import NEXT
+from engine_patch.adapter_room import decode_backend
 from engine_patch.adapter_sglang import setting
-from engine_patch.adapter_tiers import TierController, decode_backend, off_kind_of
+from engine_patch.adapter_tiers import TierController, off_kind_of
 from engine_patch.contract import Identity, TierInfo
 from engine_patch.published import RankFacts
 from engine_patch.tier import OFF, TierName, TierShape

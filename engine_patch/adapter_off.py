@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from engine_patch import adapter_sglang, adapter_tiers
+from engine_patch import adapter_room, adapter_sglang, adapter_tiers
 from engine_patch.adapter_owed import ROUNDS, Owed
 from engine_patch.contract_words import OffFlavour, OffKind
 
@@ -170,7 +170,7 @@ def _not_plain(worker: Any) -> str:
     for bad, reason in unsafe:
         if bad:
             return reason
-    backend = adapter_tiers.decode_backend(args)
+    backend = adapter_room.decode_backend(args)
     if asked == "plain" or backend in PLAIN_BACKENDS:
         return ""
     return f"not tried with attention backend {backend}; SPECDECK_OFF=plain forces it"

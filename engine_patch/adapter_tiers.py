@@ -16,13 +16,12 @@ import contextlib
 import functools
 import inspect
 import logging
-import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine_patch import adapter_launch, adapter_sglang, tier_memory
+from engine_patch import adapter_launch, adapter_room, adapter_sglang
 from engine_patch.chooser import Chooser
 from engine_patch.contract_words import OffFlavour, OffKind
 from engine_patch.tier import OFF, TierName, TierShape
@@ -30,8 +29,6 @@ from engine_patch.tier_plan import Plan
 
 log = logging.getLogger("specdeck")
 
-HEADROOM_VARIABLE = "SPECDECK_HEADROOM"
-"""``check`` (the default) leaves out tiers that the estimate finds too large; or ``ignore``."""
 COLD_VARIABLE = "SGLANG_SPEC_SKIP_ZERO_STEP_DRAFT_EXTEND"
 """SGLang's own switch for a cold off; it skips what our flavours hang on."""
 
@@ -66,18 +63,6 @@ class Round:
 def cold_by_environment() -> bool:
     """Whether SGLang itself skips draft-extend while off."""
     return adapter_sglang.environment_says(COLD_VARIABLE)
-
-
-def headroom() -> str:
-    """``check`` or ``ignore``.
-
-    Raises:
-        ValueError: the variable holds something else.
-    """
-    value = os.environ.get(HEADROOM_VARIABLE, "") or "check"
-    if value not in ("check", "ignore"):
-        raise ValueError(f"{HEADROOM_VARIABLE} is 'check' or 'ignore', not {value!r}")
-    return value
 
 
 def reads_server_args(function: Callable[..., Any]) -> bool:
@@ -171,8 +156,8 @@ class TierController:
 
     def _build(self, shape: TierShape, sizes: list[int]) -> None:
         name = shape.name
-        mine = pruned(sizes, self.limits.get(name))
-        reason = self._no_room(shape, mine)
+        mine = adapter_room.pruned(sizes, self.limits.get(name))
+        reason = adapter_room.missing(self.worker, shape, mine)
         if reason:
             log.warning("specdeck: tier left out: %s", reason)
             self.left_out[name] = reason
@@ -186,6 +171,16 @@ class TierController:
                     speculative_num_draft_tokens=shape.num_draft_tokens,
                     cuda_graph_bs=mine or None,
                 )
+        except Exception:
+            # SGLang ends the server; its message names a capture, not the tier it was for.
+            log.error(
+                "specdeck: tier %s could not be built, as follows; %s=%s=N keeps it to batches "
+                "of N requests, without it in SPECDECK_TIERS the server starts",
+                name,
+                adapter_launch.LIMITS_VARIABLE,
+                name,
+            )
+            raise
         finally:
             self.building = None
         after = adapter_sglang.free_memory()
@@ -193,17 +188,6 @@ class TierController:
             build_s=round(time.perf_counter() - begin, 3),
             memory_bytes=None if free is None or after is None else max(0, free - after),
         )
-
-    def _no_room(self, shape: TierShape, sizes: list[int]) -> str:
-        """Why a tier does not fit into the head-room; the same answer on all ranks."""
-        free = adapter_sglang.free_memory()
-        if free is None or headroom() == "ignore":
-            return ""
-        free = adapter_sglang.least_of_all_ranks(free)
-        needed = tier_memory.estimate(
-            shape, max(sizes, default=1), len(sizes), memory_setting(self.worker)
-        )
-        return tier_memory.too_large(shape, needed, free)
 
     # Run time.
 
@@ -282,34 +266,6 @@ class TierController:
 def topk_of(tier: TierName) -> int:
     """Candidates per request that a tier drafts from; 1 for off."""
     return TierShape.parse(tier).topk
-
-
-def pruned(sizes: Iterable[int], limit: int | None) -> list[int]:
-    """Graph sizes for batches up to a limit: those below it, and the first that holds it."""
-    rising = sorted(set(sizes))
-    if limit is None:
-        return rising
-    return [size for place, size in enumerate(rising) if place == 0 or rising[place - 1] < limit]
-
-
-def memory_setting(worker: Any) -> tier_memory.Setting:
-    """What the estimate of a tier's memory depends on here."""
-    runner = worker.target_worker.model_runner
-    args = runner.server_args
-    config = runner.model_config
-    return tier_memory.Setting(
-        backend=decode_backend(args) or "",
-        context=int(config.context_len),
-        vocabulary=int(config.vocab_size),
-        page_size=int(adapter_sglang.setting(args, "page_size") or 1),
-    )
-
-
-def decode_backend(args: Any) -> str | None:
-    """SGLang's name of the attention backend of decode steps."""
-    name = adapter_sglang.setting(args, "decode_attention_backend")
-    name = name or adapter_sglang.setting(args, "attention_backend")
-    return None if name is None else str(name)
 
 
 def off_kind_of(tiers: TierController | None) -> OffKind:

@@ -137,7 +137,7 @@ def _variables() -> tuple[tuple[str, Callable[[], object], str], ...]:
         adapter_launch,
         adapter_off,
         adapter_reserve,
-        adapter_tiers,
+        adapter_room,
         tier_plan,
     )
 
@@ -152,7 +152,7 @@ def _variables() -> tuple[tuple[str, Callable[[], object], str], ...]:
         (adapter_launch.LIMITS_VARIABLE, limits, "s2k4d16=16"),
         (adapter_off.VARIABLE, adapter_off.wanted, "plain"),
         (adapter_reserve.VARIABLE, adapter_reserve.wanted, "next"),
-        (adapter_tiers.HEADROOM_VARIABLE, adapter_tiers.headroom, "check"),
+        (adapter_room.HEADROOM_VARIABLE, adapter_room.headroom, "check"),
     )
 
 

@@ -20,6 +20,7 @@ from engine_patch import (
     adapter_owed,
     adapter_rank,
     adapter_reserve,
+    adapter_room,
     adapter_scheduler,
     adapter_sglang,
     adapter_tiers,
@@ -128,7 +129,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter_tiers, "_controller", None)
     monkeypatch.setattr(adapter_sglang, "forget_switch", lambda: None)
     monkeypatch.setattr(adapter_off, "Off", Off)
-    monkeypatch.setattr(adapter_tiers, "memory_setting", lambda _: None)
+    monkeypatch.setattr(adapter_room, "memory_setting", lambda _: None)
     monkeypatch.setattr(adapter_reserve, "_lengths", dict(LENGTHS))
     monkeypatch.setattr(adapter_scheduler, "_rank", None)
     monkeypatch.setattr(adapter_scheduler, "_complained", False)
@@ -513,10 +514,10 @@ def test_a_change_of_tier_is_published_before_the_result_of_the_batch_before(
 
 def test_graph_sizes_above_a_tiers_limit_are_left_out_but_the_one_that_holds_it() -> None:
     sizes = [1, 2, 4, 8, 16, 24]
-    assert adapter_tiers.pruned(sizes, None) == sizes
-    assert adapter_tiers.pruned(sizes, 8) == [1, 2, 4, 8]
-    assert adapter_tiers.pruned(sizes, 9) == [1, 2, 4, 8, 16]
-    assert adapter_tiers.pruned(sizes, 100) == sizes
+    assert adapter_room.pruned(sizes, None) == sizes
+    assert adapter_room.pruned(sizes, 8) == [1, 2, 4, 8]
+    assert adapter_room.pruned(sizes, 9) == [1, 2, 4, 8, 16]
+    assert adapter_room.pruned(sizes, 100) == sizes
 
 
 def test_a_reader_that_knows_the_newest_switch_is_given_no_journal(
