@@ -96,7 +96,7 @@ def test_what_follows_an_idle_moment_comes_from_a_prefill(commanded: Commanded) 
     commanded.rounds("s3k1d4", 2)
     tiers = adapter_tiers.controller()
     assert tiers is not None
-    tiers.settle("s1k4d4")
+    tiers.settle("s3k2d4")
     assert commanded.rounds("s1k4d4", 1) == [("s1k4d4", 4)]
 
 
