@@ -124,8 +124,9 @@ case $PART in
     if [ -n "${FRESH:-}" ]; then both every 2; else repeats 2 $((REPEATS < 2 ? REPEATS : 2)); fi
     [ "${SWINGS:-1}" -gt 0 ] && both swings
     repeats 3 "$REPEATS"
-    [ -n "${PROFILE:-}" ] && both profile
     [ -n "${FLAVOURS:-}" ] && CLIENTS=1,16,64 WINDOW=0.6 both read_rounds 9 off --flavours "$FLAVOURS"
+    # Last: a server that was profiled may launch kernels more slowly from then on.
+    [ -n "${PROFILE:-}" ] && both profile
     bounds "${SETUPS[@]}"
     if [ -n "${KEEP:-}" ]; then
       down "${thirds[@]}"; echo "${started[@]}" > $KEPT
