@@ -36,8 +36,7 @@ def extend(
     off = tiers.off
     if flavour is OffFlavour.KEEP and off.needs_probe():
         rows = adapter_keep.rows_of(batch, result)
-        with adapter_relay.full_width(draft_worker):
-            original(draft_worker, batch, result, **kwargs)
+        adapter_relay.extend(original, tiers, draft_worker, batch, result, **kwargs)
         _probe(off, draft_worker, rows)
         return None
     if flavour is OffFlavour.KEEP:

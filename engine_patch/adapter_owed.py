@@ -2,8 +2,7 @@
 
 Nobody reads the drafter's keys and values while off, so *keep* need not store them in every round.
 Its matrix products take about as long for 200 rows as for one, the time to read their weights (an
-H200 reads 4.8 TB/s and computes 990 TFLOP/s in bf16, so they meet at 206 rows), and for 512 little
-longer than for 256, whose tiles leave half of its multiprocessors without work.  So a round only
+H200 reads 4.8 TB/s and computes 990 TFLOP/s in bf16, so they meet at 206 rows).  So a round only
 copies what the drafter would be given, and one call stores several rounds.
 
 What is owed has to be stored before the drafter reads or writes anything else, and before another
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ROWS = 512
-"""Most rows that are owed: with 256 a call seemed to take 0.2 ms (docs/gpu-results.md)."""
+"""Most rows that are owed: a call of these takes 0.107 ms, 640 TFLOP/s (docs/gpu-results.md)."""
 ROUNDS = 16
 """Most rounds that are owed; a move up stores what is owed before its first draft."""
 
