@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -122,10 +123,12 @@ async def test_every_tier_is_measured_at_every_load_and_the_engine_is_as_it_was(
             assert point.cap == 256
             assert point.ttft_s is not None
             assert (point.accept_length is None) == (point.tier == "off")
-            # A busy machine ends a window late; none is cut to nothing.
             assert point.seconds > 0.05
             assert (point.input_len, point.output_len) == (16, 32)
-        assert sum(point.seconds for point in status.points) < 10
+        # A busy machine ends a window late, not all of them.
+        windows = [point.seconds for point in status.points]
+        assert statistics.median(windows) == pytest.approx(0.25, abs=0.2)
+        assert sum(windows) < 10
         assert len(status.client) == 1
         assert "load generator: at most" in status.client[0]
 

@@ -120,34 +120,6 @@ def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
     (profile,) = (line for line in stock if "kernels-fa3.json" in line)
     for case in ("stock=http://127.0.0.1:30002", "chain=http://127.0.0.1:30001,s3k1d4"):
         assert f"--case {case} " in profile
-    twins = _dry(
-        "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", THIRD="plain", SETUPS="fa3",
-        REPEATS="3",
-    ).splitlines()  # fmt: skip
-    assert _launched(twins) == ["plain-fa3", "specdeck-fa3", "plain-again-fa3"]
-    against = "--stock http://127.0.0.1:30002 --stock-tier plain"
-    assert sum(against in line for line in twins) == 3
-    alone = _dry("beside.sh", "chunks", "times", out=tmp_path, CARDS="2", THIRD="none")
-    assert _launched(alone.splitlines()) == [
-        "plain-fa3", "specdeck-fa3", "plain-triton", "specdeck-triton",
-    ]  # fmt: skip
-    fresh = [
-        line
-        for line in _dry(
-            "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", FRESH="1", REPEATS="2",
-            SETUPS="fa3", THIRD="stock", SWINGS="0", FLAVOURS="warm,cold",
-        ).splitlines()
-        if "--parts rounds" in line
-    ]  # fmt: skip
-    assert ["--auto" in line for line in fresh] == [False, True, False]
-    assert ["--stock" in line for line in fresh] == [True, True, False]
-    assert f"--auto {tmp_path}/rounds-fa3-1.json" in fresh[1]
-    assert "--flavours warm,cold" in fresh[2]
-    order = _dry(
-        "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", SETUPS="fa3", FLAVOURS="cold",
-        PROFILE="1",
-    )  # fmt: skip
-    assert order.index("--flavours cold") < order.index("kernels.py")  # which slows launches
     few = _dry("beside.sh", "chunks", "answers", out=tmp_path, SETS="flashinfer")
     assert _launched(few.splitlines()) == [
         "plain-triton", "specdeck-triton", "plain-flashinfer", "specdeck-flashinfer",
@@ -162,6 +134,43 @@ def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
     ranks = _dry("beside.sh", "chunks", "answers", out=tmp_path, CARDS="2")
     assert "--tp-size 2" in ranks
     assert "ranks.py --patched http://127.0.0.1:31091" in ranks
+
+
+def test_the_third_server_may_be_a_second_plain_one_or_none(tmp_path: Path) -> None:
+    twins = _dry(
+        "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", THIRD="plain", SETUPS="fa3",
+        REPEATS="3",
+    ).splitlines()  # fmt: skip
+    assert _launched(twins) == ["plain-fa3", "specdeck-fa3", "plain-again-fa3"]
+    against = "--stock http://127.0.0.1:30002 --stock-tier plain"
+    assert sum(against in line for line in twins) == 3
+    alone = _dry("beside.sh", "chunks", "times", out=tmp_path, CARDS="2", THIRD="none")
+    assert _launched(alone.splitlines()) == [
+        "plain-fa3", "specdeck-fa3", "plain-triton", "specdeck-triton",
+    ]  # fmt: skip
+
+
+def test_automation_may_run_on_thresholds_of_the_same_run(tmp_path: Path) -> None:
+    fresh = [
+        line
+        for line in _dry(
+            "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", FRESH="1", REPEATS="2",
+            SETUPS="fa3", THIRD="stock", SWINGS="0", FLAVOURS="warm,cold",
+        ).splitlines()
+        if "--parts rounds" in line
+    ]  # fmt: skip
+    assert ["--auto" in line for line in fresh] == [False, True, False]
+    assert ["--stock" in line for line in fresh] == [True, True, False]
+    assert f"--auto {tmp_path}/rounds-fa3-1.json" in fresh[1]
+    assert "--flavours warm,cold" in fresh[2]
+
+
+def test_servers_are_profiled_last(tmp_path: Path) -> None:
+    order = _dry(
+        "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", SETUPS="fa3", FLAVOURS="cold",
+        PROFILE="1",
+    )  # fmt: skip
+    assert order.index("--flavours cold") < order.index("kernels.py")  # which slows launches
 
 
 def test_a_measurement_stops_for_the_budget_and_says_that_it_failed(tmp_path: Path) -> None:
@@ -355,10 +364,8 @@ def test_a_trace_is_reduced_to_what_one_round_does(monkeypatch: pytest.MonkeyPat
         for start in (0.0, 100.0, 200.0, 300.0)
         for at in (10.0, 20.0, 30.0)
     ] + [event("void VerifyTreeGreedy<long>", start, 5.0) for start in (0.0, 100.0, 200.0, 300.0)]
-    assert (kernels.reduce_trace(chain)["rounds"], kernels.reduce_trace(chain)["round_us"]) == (
-        3,
-        100,
-    )
+    found = kernels.reduce_trace(chain)
+    assert (found["rounds"], found["round_us"]) == (3, 100.0)
     with pytest.raises(RuntimeError, match="1 rounds in the trace"):
         kernels.reduce_trace(trace[:2])
 

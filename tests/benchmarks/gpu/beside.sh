@@ -9,9 +9,9 @@
 # SETUPS="fa3 triton" names the backends of `times`; SETS="fa3 flashinfer" picks among the setups of `answers`.
 # CARDS=2 shares the servers out over two GPUs and loads both at once: 256 clients, two ranks, and a
 # third server beside each pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
-# without the plugin, with THIRD=plain a second plain one, with THIRD=none none.  FA3 needs its library in place (the kit's README).  DRY=1 as in
-# suite.sh.  What matters most comes first; BUDGET seconds after the start nothing new is measured, so
-# that what there is gets packed.
+# without the plugin, with THIRD=plain a second plain one, with THIRD=none none.  FA3 needs its library
+# in place (the kit's README).  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
+# after the start nothing new is measured, so that what there is gets packed.
 set -u
 export BUDGET=${BUDGET:-560}
 CHUNKS=$1 PART=$2 ATTN=triton; export ATTN
@@ -63,19 +63,19 @@ bounds() {
 }
 if [ "$CARDS" -gt 1 ]; then
   # With room for 256 SGLang often lets the 256th wait (docs/engine.md), so there is room for more.
-  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256 --max-running-requests 264"
+  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256" ROOM="--max-running-requests 264"
   # flashinfer plans 256 requests of a chain in more than SGLang's default, 384 MiB
   export SGLANG_FLASHINFER_WORKSPACE_SIZE=$((1 << 30))
 else  # 80,000 tokens and graphs up to 128: what four servers leave room for
-  GRID=1,16,64,128 HIGH=128 TOKENS=80000 WIDE=
+  GRID=1,16,64,128 HIGH=128 TOKENS=80000 WIDE= ROOM=
 fi
-# Automation in the first read runs on thresholds of an earlier day; with FRESH=1 in the second, on those of the first.
+# Automation in the first read runs on thresholds of an earlier day.
 before() { echo "$RESULTS/gpu-2026-11-30-x2/rounds-$1-1.json"; }
 
 case $PART in
   times)
     simulated
-    BIG="--max-total-tokens $TOKENS --mem-fraction-static 0.93 --sleep-on-idle --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128 $WIDE"
+    BIG="--max-total-tokens $TOKENS --mem-fraction-static 0.93 --sleep-on-idle $ROOM --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 96 128 $WIDE"
     names=() thirds=()
     for place in "${!SETUPS[@]}"; do
       ATTN=${SETUPS[place]} base=$((30000 + 10 * place)); card "$place"
@@ -84,7 +84,7 @@ case $PART in
         export PYTHONPATH=$KIT/plugin:$HERE/plugin:$PLAIN_PATH
         case $THIRD in
           upstream) PORT=$((base + 2)) launch "upstream-$ATTN" $(flags adaptivefix) --max-total-tokens $TOKENS \
-            --mem-fraction-static 0.93 --sleep-on-idle --max-running-requests 264 $EXTRA ;;
+            --mem-fraction-static 0.93 --sleep-on-idle $ROOM $EXTRA ;;
           stock) PORT=$((base + 2)) launch "stock-$ATTN" $(flags chain) $BIG $EXTRA ;;
           plain) PORT=$((base + 2)) launch "plain-again-$ATTN" $BIG $EXTRA ;;
         esac
@@ -110,18 +110,18 @@ case $PART in
         plain) echo "--stock $LOCAL:$(($1 + 2)) --stock-tier plain" ;;
       esac
     }
-    every() { # BACKEND BASE NUMBER: all tiers, with automation on thresholds of an earlier read
-      local known; known=$(before $1); [ -n "${FRESH:-}" ] && known=$OUT/rounds-$1-1.json
-      [ "$3" -gt 1 ] || [ -z "${FRESH:-}" ] && set -- "$@" --auto "$known"
-      read_rounds $1 $2 $3 off,s1k1d2,s3k1d4 "${@:4}" $(stock $2)
+    all_tiers() { # BACKEND BASE NUMBER [FILE: automation on its thresholds]
+      read_rounds $1 $2 $3 off,s1k1d2,s3k1d4 ${4:+--auto "$4"} $(stock $2)
     }
+    earlier() { all_tiers $1 $2 1 "$(before $1)"; }
+    fresh() { all_tiers $1 $2 2 "$OUT/rounds-$1-1.json"; }
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
     both latency
-    both every 1
+    if [ -n "${FRESH:-}" ]; then both all_tiers 1; else both earlier; fi
     again() { read_rounds $1 $2 $3 off $([ "$THIRD" = plain ] && stock $2); }
     repeats() { for number in $(seq "$1" "$2"); do WINDOW=0.6 both again "$number"; done; }
     REPEATS=${REPEATS:-5}
-    if [ -n "${FRESH:-}" ]; then both every 2; else repeats 2 $((REPEATS < 2 ? REPEATS : 2)); fi
+    if [ -n "${FRESH:-}" ]; then both fresh; elif [ "$REPEATS" -gt 1 ]; then repeats 2 2; fi
     [ "${SWINGS:-1}" -gt 0 ] && both swings
     repeats 3 "$REPEATS"
     [ -n "${FLAVOURS:-}" ] && CLIENTS=1,16,64 WINDOW=0.6 both read_rounds 9 off --flavours "$FLAVOURS"
