@@ -136,6 +136,19 @@ def test_two_cards_hold_more_servers_and_more_clients(tmp_path: Path) -> None:
     assert "ranks.py --patched http://127.0.0.1:31091" in ranks
 
 
+def test_one_backend_on_one_card_has_a_third_server_and_all_clients(tmp_path: Path) -> None:
+    said = _dry(
+        "beside.sh", "chunks", "times", out=tmp_path, SETUPS="fa3", EARLIER="/earlier", SWINGS="2"
+    ).splitlines()
+    assert _launched(said) == ["plain-fa3", "specdeck-fa3", "upstream-fa3"]
+    rounds = [line for line in said if "--parts rounds" in line]
+    assert all("--clients 1,4,16,32,64,128,256 " in line for line in rounds)
+    assert [line for line in rounds if "--auto /earlier/rounds-fa3-1.json" in line] == rounds[:1]
+    (swing,) = (line for line in said if "swing.py" in line)
+    assert "--high 256" in swing
+    assert "--upstream http://127.0.0.1:30002" in swing
+
+
 def test_the_third_server_may_be_a_second_plain_one_or_none(tmp_path: Path) -> None:
     twins = _dry(
         "beside.sh", "chunks", "times", out=tmp_path, CARDS="2", THIRD="plain", SETUPS="fa3",

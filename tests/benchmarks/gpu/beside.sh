@@ -7,8 +7,9 @@
 #                                                                   flashinfer and pages of 64 beside them
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
 # SETUPS="fa3 triton" names the backends of `times`; SETS="fa3 flashinfer" picks among the setups of `answers`.
-# CARDS=2 shares the servers out over two GPUs and loads both at once: 256 clients, two ranks, and a
-# third server beside each pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
+# CARDS=2 shares the servers out over two GPUs and loads both at once, two ranks too.  A backend with a card
+# of its own (two backends on two cards, or SETUPS=fa3 on one) is read up to 256 clients and has a
+# third server beside its pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
 # without the plugin, with THIRD=plain a second plain one, with THIRD=none none.  FA3 needs its library
 # in place (the kit's README).  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
 # after the start nothing new is measured, so that what there is gets packed.
@@ -24,6 +25,7 @@ ready() { local name; for name in "$@"; do await "${name%:*}" "${name#*:}" || tr
 # The card of what is started next; with one, all share it.
 card() { [ "$CARDS" -gt 1 ] && export CUDA_VISIBLE_DEVICES=$1; return 0; }
 SETUPS=(${SETUPS:-fa3 triton}) THIRD=${THIRD:-upstream}
+[ "$CARDS" -ge "${#SETUPS[@]}" ] || THIRD=none  # shared cards have no room for it
 # For both backends: in turn on one card, both at once on two.
 both() {
   local place; for place in "${!SETUPS[@]}"; do
@@ -49,7 +51,7 @@ read_rounds() { # LABEL BASE NUMBER TIERS more...
     --label "$label" --out "$OUT/rounds-$label-$number.json" "$@"
 }
 swing() { # LABEL BASE NUMBER THRESHOLDS
-  local theirs=; [ "$CARDS" -gt 1 ] && [ "$THIRD" = upstream ] && theirs="--upstream $LOCAL:$(($2 + 2))"
+  local theirs=; [ "$THIRD" = upstream ] && theirs="--upstream $LOCAL:$(($2 + 2))"
   measure 280 "$HERE/swing.py" --plain $LOCAL:$2 --patched $LOCAL:$(($2 + 1)) $theirs \
     --tiers off,s1k1d2,s3k1d4 --thresholds "$4" --high "$HIGH" --phases 4 --phase 4 \
     --repeats "${SWINGS:-1}" --limit 200 --label $1 --out "$OUT/swing-$1-$3.json"
@@ -61,7 +63,7 @@ bounds() {
     measure 20 "$HERE/bounds.py" "$OUT"/rounds-$label-[0-9].json --out "$OUT/bounds-$label.json"
   done
 }
-if [ "$CARDS" -gt 1 ]; then
+if [ "$CARDS" -ge "${#SETUPS[@]}" ]; then
   # With room for 256 SGLang often lets the 256th wait (docs/engine.md), so there is room for more.
   GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256" ROOM="--max-running-requests 264"
   # flashinfer plans 256 requests of a chain in more than SGLang's default, 384 MiB
@@ -69,8 +71,8 @@ if [ "$CARDS" -gt 1 ]; then
 else  # 80,000 tokens and graphs up to 128: what four servers leave room for
   GRID=1,16,64,128 HIGH=128 TOKENS=80000 WIDE= ROOM=
 fi
-# Automation in the first read runs on thresholds of an earlier day.
-before() { echo "$RESULTS/gpu-2026-11-30-x2/rounds-$1-1.json"; }
+# Automation in the first read runs on thresholds of an earlier day, or of $EARLIER.
+before() { echo "${EARLIER:-$RESULTS/gpu-2026-11-30-x2}/rounds-$1-1.json"; }
 
 case $PART in
   times)
@@ -80,7 +82,7 @@ case $PART in
     for place in "${!SETUPS[@]}"; do
       ATTN=${SETUPS[place]} base=$((30000 + 10 * place)); card "$place"
       pair "$ATTN" $base $BIG
-      if [ "$CARDS" -gt 1 ] && [ "$THIRD" != none ]; then
+      if [ "$THIRD" != none ]; then
         export PYTHONPATH=$KIT/plugin:$HERE/plugin:$PLAIN_PATH
         case $THIRD in
           upstream) PORT=$((base + 2)) launch "upstream-$ATTN" $(flags adaptivefix) --max-total-tokens $TOKENS \
@@ -104,7 +106,6 @@ case $PART in
         --case warm=$ours,off-warm --case keep=$ours,off-keep --clients "${PROFILE_AT:-64}" --label $1 --out "$OUT/kernels-$1.json"
     }
     stock() {
-      [ "$CARDS" -gt 1 ] || return 0
       case $THIRD in
         stock) echo "--stock $LOCAL:$(($1 + 2))" ;;
         plain) echo "--stock $LOCAL:$(($1 + 2)) --stock-tier plain" ;;

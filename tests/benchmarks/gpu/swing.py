@@ -106,14 +106,15 @@ async def main() -> None:
             turn = names if repeat % 2 == 0 else names[::-1]
             runs.append({name: await run(name) for name in turn})
             print(json.dumps({name: round(sum(s), 2) for name, s in runs[-1].items()}), flush=True)
-        result = {
-            "label": chosen.label, "work": work, "sequence": sequence, "thresholds": order,
-            "runs": runs, "auto_over": verdict(runs, tiers),
-            "state": await patched.get("/speculation"),
-        }  # fmt: skip
-        print(json.dumps(result["auto_over"]), flush=True)
-        with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-            json.dump(result, file, indent=1)
+            # Whoever ends this script early keeps the swings that are whole.
+            result = {
+                "label": chosen.label, "work": work, "sequence": sequence, "thresholds": order,
+                "runs": runs, "auto_over": verdict(runs, tiers),
+                "state": await patched.get("/speculation"),
+            }  # fmt: skip
+            with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
+                json.dump(result, file, indent=1)
+        print(json.dumps(verdict(runs, tiers)), flush=True)
 
 
 if __name__ == "__main__":
