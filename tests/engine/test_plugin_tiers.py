@@ -5,8 +5,10 @@ A stated part of ``tests/benchmarks/test_tier_equality.py``, which runs all case
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +200,52 @@ def test_a_command_runs_within_two_steps(trees: TierServer) -> None:
     assert len(seen) > 6
     # One more where the reserve follows, or the drafter needs a whole round first.
     assert set(seen) <= {1, 2}
+
+
+@pytest.mark.parametrize(
+    "tiers", [("s1k1d2", "s3k4d16", "s3k1d4", "s2k4d8"), ("off", "s3k1d4"), ("off", "s3k4d16")]
+)
+def test_a_switch_costs_a_request_at_most_one_step(
+    trees: TierServer, tiers: tuple[str, ...]
+) -> None:
+    """A request that is moved about, against one on each tier alone.
+
+    A step does the share of the work that one of its tier's steps does alone.  What all of them do
+    beyond the whole was lost, and must not be more than a step for each switch.
+    """
+    client, tokens = trees.client, 400
+
+    def command(tier: str) -> None:
+        client.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+
+    def answer(during: Callable[[], None] = lambda: None) -> tuple[int, list[int]]:
+        """Decode steps of one request, and its answer."""
+        before = client.replica().decode_steps
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(trees.engine.generate, MANY[:1], new_tokens=tokens)
+            while not asked.done():
+                during()
+                time.sleep(0.03)
+        client.wait(lambda: client.replica().running == 0, "an idle engine")
+        return client.replica().decode_steps - before, asked.result()[0]["output_ids"]
+
+    alone, answers = {}, []
+    for tier in tiers:
+        command(tier)
+        client.wait_runs(tier)
+        alone[tier], same = answer()
+        answers.append(same)
+    first, before = tiers[-1], client.replica()
+    turn = itertools.cycle(tiers)
+    steps, same = answer(lambda: command(next(turn)))
+    assert all(same == other for other in answers)
+    moves = [entry for entry in client.state().journal if entry.seq > before.switches]
+    assert len(moves) >= 10
+    begun = [(before.decode_steps, first), *((move.step - 1, move.to_tier) for move in moves)]
+    ended = [at for at, _ in begun[1:]] + [before.decode_steps + steps]
+    done = sum((end - at) / alone[tier] for (at, tier), end in zip(begun, ended, strict=True))
+    lost = sum(1 / alone[move.to_tier] for move in moves)
+    assert 0.9 < done <= 1 + lost, (done, lost, alone, begun)
 
 
 def test_requests_of_a_cold_spell_stay_out_of_the_prefix_cache(trees: TierServer) -> None:
