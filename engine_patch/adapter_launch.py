@@ -6,6 +6,7 @@ environment variable.  Knows SGLang's names, imports none of it but inside funct
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Callable, Iterable
@@ -66,7 +67,13 @@ def asked() -> Asked | None:
 def in_force() -> Plan | None:
     """The plan of this engine; None on a server that is not adaptive."""
     text = os.environ.get(BUILT_VARIABLE)
-    return Plan.load(text) if text else None
+    return _read(text) if text else None
+
+
+@functools.lru_cache(maxsize=2)
+def _read(text: str) -> Plan:
+    """SGLang asks for the reserve, hence for the plan, twice before every decode step."""
+    return Plan.load(text)
 
 
 def left_out() -> tuple[tuple[TierName, str], ...]:

@@ -193,3 +193,16 @@ def test_nothing_is_switched_with_the_plan_stream(monkeypatch: pytest.MonkeyPatc
     assert reason.endswith("unset SGLANG_ENABLE_OVERLAP_PLAN_STREAM")
     monkeypatch.setenv(adapter_launch.PLAN_STREAM_VARIABLE, "0")
     assert adapter_launch.unsupported_reason(lambda _: None, Arguments()) is None
+
+
+def test_the_plan_in_force_is_read_once_until_another_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert adapter_launch.in_force() is None
+    first, second = (Plan(tiers=(OFF, name), launch=name) for name in ("s1k1d2", "s3k1d4"))
+    monkeypatch.setenv(BUILT_VARIABLE, first.dump())
+    assert adapter_launch.in_force() == first
+    # Asked for twice before every decode step.
+    assert adapter_launch.in_force() is adapter_launch.in_force()
+    monkeypatch.setenv(BUILT_VARIABLE, second.dump())
+    assert adapter_launch.in_force() == second
