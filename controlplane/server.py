@@ -18,6 +18,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from controlplane.hub import Hub
 
+KEPT_S = 75
+"""Seconds an idle connection stays open.  Whoever sends over it must give it up earlier, or a
+request can meet its end; httpx keeps connections for 5 s, nginx for 60.
+"""
 STUCK_TICKS = 100
 """Server ticks of 0.1 s that a connection may refuse to take bytes before it is cut."""
 
@@ -169,6 +173,7 @@ def make_server(
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=grace_s,
+        timeout_keep_alive=KEPT_S,
         ssl_certfile=None if certificate is None else certificate.chain,
         ssl_keyfile=None if certificate is None else certificate.key,
     )

@@ -23,6 +23,9 @@ MOST_BYTES = 16 * 1024 * 1024
 LEFT_TIMES = 5
 """A request that was given up is left alone for this many time-outs, at least ``LEFT_LEAST_S``."""
 LEFT_LEAST_S = 10.0
+KEPT_S = 4.0
+"""Seconds an idle connection is kept.  SGLang closes one after 5 (``SGLANG_TIMEOUT_KEEP_ALIVE``),
+and a command sent just then is lost: on a GPU a benchmark lost a request so."""
 _HEADERS = {
     "user-agent": "specdeck",
     # Packing a scrape costs the engine more than loopback or a rack network gains.
@@ -188,7 +191,7 @@ class EngineHttp:
             return Answer(response.status, bytes(got), response.headers.get("x-specdeck-simulated"))
 
     def _opened(self) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=8, ssl=self._tls or True)
+        connector = aiohttp.TCPConnector(limit=8, ssl=self._tls or True, keepalive_timeout=KEPT_S)
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -352,6 +353,25 @@ async def test_health_readiness_metrics_and_the_page_answer(running: Running) ->
     assert "<script" not in page
     assert "https://" not in page
     assert "/v1/engines/{engine_id}/override" in page
+
+
+async def test_an_idle_connection_outlasts_what_clients_keep_theirs(running: Running) -> None:
+    async def answered() -> bytes:
+        writer.write(b"GET /v1 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        assert length is not None
+        await reader.readexactly(int(length[1]))
+        return head
+
+    url = httpx.URL(running.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    try:
+        assert (await answered()).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(5.5)  # httpx gives an idle connection up after 5
+        assert (await answered()).startswith(b"HTTP/1.1 200")
+    finally:
+        writer.close()
 
 
 async def test_a_taken_port_is_named() -> None:

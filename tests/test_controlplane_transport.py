@@ -13,11 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controlplane import transport
 from controlplane.polled import EngineError
 from controlplane.transport import Answer, EngineHttp, _trusted
 from store.observations import GapReason
 
 OK = b"HTTP/1.1 200 OK\r\n"
+SGLANG_KEEPS_S = 5
+"""``SGLANG_TIMEOUT_KEEP_ALIVE`` in ``environ.py`` of SGLang 0.5.17 to 0.5.23."""
 
 
 class Wire:
@@ -158,6 +161,19 @@ async def test_a_connection_closed_while_idle_is_not_used_again_even_for_a_comma
     async with engine(wire) as http:
         assert (await http.get("/a", 20)).body == b"1"
         await asyncio.sleep(0.5)  # the end of the connection arrives
+        assert (await http.put("/speculation", b"{}", 20)).body == b"2"
+    assert wire.connections == 2
+
+
+async def test_a_command_takes_no_connection_that_the_engine_may_be_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert transport.KEPT_S < SGLANG_KEEPS_S
+    monkeypatch.setattr(transport, "KEPT_S", 0.2)
+    wire = Wire(body(b"1"), body(b"2"))
+    async with engine(wire) as http:
+        assert (await http.get("/a", 20)).body == b"1"
+        await asyncio.sleep(0.5)
         assert (await http.put("/speculation", b"{}", 20)).body == b"2"
     assert wire.connections == 2
 
