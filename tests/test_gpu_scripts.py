@@ -186,6 +186,20 @@ def test_servers_are_profiled_last(tmp_path: Path) -> None:
     assert order.index("--flavours cold") < order.index("kernels.py")  # which slows launches
 
 
+def test_off_alone_may_be_profiled_between_two_reads_of_plain(tmp_path: Path) -> None:
+    (profile,) = (
+        line
+        for line in _dry(
+            "beside.sh", "chunks", "times", out=tmp_path, SETUPS="fa3", THIRD="plain",
+            PROFILE="off", PROFILE_AT="64,256",
+        ).splitlines()
+        if "kernels.py" in line
+    )  # fmt: skip
+    cases = [case.split("=")[0] for case in profile.split("--case ")[1:]]
+    assert cases == ["plain", "cold", "plain-again", "keep", "plain-later"]
+    assert "--clients 64,256" in profile
+
+
 def test_a_measurement_stops_for_the_budget_and_says_that_it_failed(tmp_path: Path) -> None:
     """One script that fails, one that is late, one for which no time is left."""
     kit = tmp_path / "kit"

@@ -12,7 +12,7 @@
 # third server beside its pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
 # without the plugin, with THIRD=plain a second plain one, with THIRD=none none.  FA3 needs its library
 # in place (the kit's README).  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
-# after the start nothing new is measured, so that what there is gets packed.
+# after the start nothing new is measured, so that what there is gets packed, which takes up to 25 s more.
 set -u
 export BUDGET=${BUDGET:-560}
 CHUNKS=$1 PART=$2 ATTN=triton; export ATTN
@@ -28,16 +28,24 @@ SETUPS=(${SETUPS:-fa3 triton}) THIRD=${THIRD:-upstream}
 [ "$CARDS" -ge "${#SETUPS[@]}" ] || THIRD=none  # shared cards have no room for it
 # For both backends: in turn on one card, both at once on two.
 both() {
-  local place; for place in "${!SETUPS[@]}"; do
-    if [ "$CARDS" -gt 1 ]; then "$1" "${SETUPS[place]}" $((30000 + 10 * place)) "${@:2}" &
+  local place jobs=(); for place in "${!SETUPS[@]}"; do
+    if [ "$CARDS" -gt 1 ]; then "$1" "${SETUPS[place]}" $((30000 + 10 * place)) "${@:2}" & jobs+=($!)
     else "$1" "${SETUPS[place]}" $((30000 + 10 * place)) "${@:2}"; fi
-  done; wait
+  done
+  [ ${#jobs[@]} -eq 0 ] || wait "${jobs[@]}"  # not for the watch of the cards, which has no end
 }
 DRAFTER="--speculative-draft-model-path $KIT/models/llama8b-eagle3"
 pair() { # NAME BASE flags...: a plain server and one with the plugin, 8B-shaped
   local name=$1 base=$2; shift 2
   PORT=$base launch "plain-$name" "$@" $EXTRA; up; names+=("plain-$name:$SRV")
   PORT=$((base + 1)) patched "specdeck-$name" $DRAFTER "$@"; up; names+=("specdeck-$name:$SRV")
+}
+# Clock, power and what limits them, while times are read.
+watch_cards() {
+  [ -n "${DRY:-}" ] && return
+  nvidia-smi --query-gpu=timestamp,index,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active \
+    --format=csv,noheader,nounits -lms 500 > "$OUT/cards.csv" 2> /dev/null &
+  WATCH=$!
 }
 simulated() {
   export ACC=2.0 ACCEPT_POSITIONS=${ACCEPT_POSITIONS:-0.544,0.544,0.544} ACCEPT_TREE=${ACCEPT_TREE:-s2:2.0}
@@ -95,15 +103,21 @@ case $PART in
       fi
     done
     ready "${names[@]}"
+    watch_cards
     latency() {
       measure 60 "$HERE/rounds.py" --patched $LOCAL:$(($2 + 1)) --tiers s1k1d2,off --parts latency \
         --clients 64 --label $1 --out "$OUT/latency-$1.json"
     }
-    # What an off round does where its ratio is lowest, and a chain beside one without the plugin.
-    profile() { # keep last: a flavour stays until another is asked for
-      local base=$LOCAL:$2 ours=$LOCAL:$(($2 + 1)) third=; [ "$THIRD" = stock ] && third="--case stock=$LOCAL:$(($2 + 2))"
-      measure 100 "$HERE/kernels.py" --case plain=$base --case cold=$ours,off-cold $third --case chain=$ours,s3k1d4 \
-        --case warm=$ours,off-warm --case keep=$ours,off-keep --clients "${PROFILE_AT:-64}" --label $1 --out "$OUT/kernels-$1.json"
+    # What an off round does where its ratio is lowest, and a chain beside one without the plugin; PROFILE=off: the
+    # first alone.  Plain again at the end tells what time alone changes.
+    profile() { # keep last of the flavours: one stays until another is asked for
+      local plain=$LOCAL:$2 ours=$LOCAL:$(($2 + 1)) third=$LOCAL:$(($2 + 2)) cases=()
+      cases=(--case plain=$plain --case cold=$ours,off-cold)
+      [ "$THIRD" = plain ] && cases+=(--case plain-again=$third)
+      [ "$THIRD" = stock ] && cases+=(--case stock=$third)
+      [ "$PROFILE" = off ] || cases+=(--case chain=$ours,s3k1d4 --case warm=$ours,off-warm)
+      measure 150 "$HERE/kernels.py" "${cases[@]}" --case keep=$ours,off-keep --case plain-later=$plain \
+        --clients "${PROFILE_AT:-64}" --label $1 --out "$OUT/kernels-$1.json"
     }
     stock() {
       case $THIRD in
@@ -225,4 +239,5 @@ esac
 grep -a -h -i -E "specdeck: (off|tier left|plugin)|Traceback" "$OUT"/specdeck*.log | cut -c1-250 | sort | uniq -c | head -20
 for log in "$OUT"/*.log; do tail -c 60000 "$log" > "$log.end"; rm "$log"; done
 shopt -s nullglob  # a run of which nothing came still gives its logs
-(cd "$OUT" && tar czf results.tgz ./*.json ./*.log.end && rm ./*.json ./*.log.end)
+[ -n "${WATCH:-}" ] && kill $WATCH
+(cd "$OUT" && tar czf results.tgz ./*.json ./*.csv ./*.log.end && rm -f ./*.json ./*.csv ./*.log.end)

@@ -15,7 +15,7 @@ import random
 from typing import Any
 
 import aiohttp
-from rounds import Server
+from rounds import Server, connector
 
 R = random.Random(11)
 
@@ -83,9 +83,7 @@ async def main() -> None:
     parser.add_argument("--out", required=True)
     chosen = parser.parse_args()
     limits = aiohttp.ClientTimeout(total=200)
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=limits
-    ) as session:
+    async with aiohttp.ClientSession(connector=connector(), timeout=limits) as session:
         plain, patched = Server(session, "p", chosen.plain), Server(session, "s", chosen.patched)
         asked = prompts(chosen.requests)
         turn = asyncio.Semaphore(48)

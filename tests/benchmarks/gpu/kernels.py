@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from rounds import Server
+from rounds import Server, connector
 
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -132,7 +132,7 @@ async def main() -> None:
         Path(chosen.out).write_text(json.dumps(result, indent=1), encoding="utf-8")
 
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
+        connector=connector(), timeout=aiohttp.ClientTimeout(total=120)
     ) as session:
         for clients in (int(c) for c in chosen.clients.split(",")):
             for case in chosen.case:

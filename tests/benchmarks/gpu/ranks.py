@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 import aiohttp
-from rounds import Server, spread
+from rounds import Server, connector, spread
 
 
 async def main() -> None:
@@ -28,9 +28,7 @@ async def main() -> None:
     chosen = parser.parse_args()
     tiers, rng = chosen.tiers.split(","), random.Random(5)
     patience = aiohttp.ClientTimeout(total=120)
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=patience
-    ) as session:
+    async with aiohttp.ClientSession(connector=connector(), timeout=patience) as session:
         server = Server(session, "tp2", chosen.patched)
         end = time.perf_counter() + chosen.seconds
         seen = {"polls": 0, "same_step": 0, "differ_at_same_step": 0, "unobserved": 0}

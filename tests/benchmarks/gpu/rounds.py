@@ -26,6 +26,14 @@ STOCK = "stock"
 """Names the rows of a server of one fixed tier without the plugin."""
 
 
+def connector() -> aiohttp.TCPConnector:
+    """As many connections as clients, none kept as long as SGLang keeps them: 5 s.
+
+    A request sent over one that the server closes just then is lost, and with it a whole read.
+    """
+    return aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
+
+
 class Server:
     """One server: its address, and how its tier is set."""
 
@@ -320,9 +328,7 @@ async def main() -> None:
             json.dump(result, file, indent=1)
 
     patience = aiohttp.ClientTimeout(total=300)
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=patience
-    ) as session:
+    async with aiohttp.ClientSession(connector=connector(), timeout=patience) as session:
         patched = Server(session, "patched", chosen.patched)
         state = result["state"] = await patched.get("/speculation")
         limits = {tier["name"]: tier["max_batch"] or 10**6 for tier in state["tiers"]}

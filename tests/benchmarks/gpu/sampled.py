@@ -24,7 +24,7 @@ from typing import Any
 
 import aiohttp
 from equality import switcher
-from rounds import Server
+from rounds import Server, connector
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -86,7 +86,7 @@ async def main() -> None:
         for number in range(chosen.prompts)
     ]
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)
+        connector=connector(), timeout=aiohttp.ClientTimeout(total=600)
     ) as session:
         plain, patched = Server(session, "p", chosen.plain), Server(session, "s", chosen.patched)
 

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import aiohttp
-from rounds import Server, closed_loop
+from rounds import Server, closed_loop, connector
 
 
 def work_of(clients: int, tok_s: float, phase_s: float, new_tokens: int) -> int:
@@ -67,7 +67,7 @@ async def main() -> None:
             text = json.dumps(json.load(file)["thresholds"])
     order, tiers = json.loads(text), chosen.tiers.split(",")
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=600)
+        connector=connector(), timeout=aiohttp.ClientTimeout(total=600)
     ) as session:
         plain, patched = (
             Server(session, "plain", chosen.plain),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from rounds import Server, spread
+from rounds import Server, connector, spread
 
 
 def family(pid: int) -> list[int]:
@@ -65,7 +65,7 @@ async def main() -> None:
     chosen = parser.parse_args()
     tiers, begin = chosen.tiers.split(","), time.perf_counter()
     async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
+        connector=connector(), timeout=aiohttp.ClientTimeout(total=120)
     ) as session:
         server, stop = Server(session, "s", chosen.patched), asyncio.Event()
         low, high = chosen.ids.split(",")
