@@ -37,10 +37,10 @@ class OffNote:
 
 # Against a plain server, Llama-3.1-8B shape on one NVIDIA H200, SGLang 0.5.17.  One-token verify:
 # output tokens per second, closed loop with 128 prompt and 256 output tokens, 128 to 256 running.
-# Ordinary decode with keep: rounds in clean windows, 1 to 128 running, medians of 4 to 8 runs.
+# Ordinary decode with keep: rounds in clean windows, 1 to 128 running, medians of 4 to 15 runs.
 _MEASURED_ON = "measured on one NVIDIA H200, SGLang 0.5.17, 128 to 256 running requests"
 _ROUNDS_ON = "measured on one NVIDIA H200, SGLang 0.5.17, decode rounds of 1 to 128 requests"
-_PLAIN_PATH = {"triton": "0.98 to 1.00", "fa3": "0.98 to 0.99", "flashinfer": "0.98 to 0.99"}
+_PLAIN_PATH = {"triton": "0.97 to 1.00", "fa3": "0.98 to 0.99", "flashinfer": "0.98 to 0.99"}
 _VERIFY_EQUAL = {"fa3": "0.94 to 1.03"}
 _VERIFY_WORSE = {"triton": "0.25 to 0.31"}
 

@@ -186,15 +186,18 @@ def test_servers_are_profiled_last(tmp_path: Path) -> None:
     assert order.index("--flavours cold") < order.index("kernels.py")  # which slows launches
 
 
-def test_off_alone_may_be_profiled_between_two_reads_of_plain(tmp_path: Path) -> None:
-    (profile,) = (
+def test_off_alone_may_be_read_and_profiled_between_two_reads_of_plain(tmp_path: Path) -> None:
+    *reads, profile, _ = (
         line
         for line in _dry(
             "beside.sh", "chunks", "times", out=tmp_path, SETUPS="fa3", THIRD="plain",
-            PROFILE="off", PROFILE_AT="64,256",
+            PROFILE="off", PROFILE_AT="64,256", READ="off", REPEATS="2",
         ).splitlines()
-        if "kernels.py" in line
+        if line.startswith("measure")
     )  # fmt: skip
+    assert len(reads) == 2
+    assert all("--tiers off " in line and "--auto" not in line for line in reads)
+    assert "kernels.py" in profile
     cases = [case.split("=")[0] for case in profile.split("--case ")[1:]]
     assert cases == ["plain", "cold", "plain-again", "keep", "plain-later"]
     assert "--clients 64,256" in profile
@@ -413,7 +416,8 @@ def test_the_committed_runs_can_be_summed_up(monkeypatch: pytest.MonkeyPatch) ->
     for backend, machines, worst, said in (
         ("triton", ["x2"], 0.985, "0.985 (0.984)"),
         ("fa3", ["x2"], 0.9798, "**0.9798** (0.976)"),
-        ("fa3", ["x2-2", "x2-3"], 0.9801, "0.980 (0.979)"),
+        ("fa3", ["x2-2", "x2-3", "x1"], 0.9835, "0.983 (0.979)"),
+        ("triton", ["x1"], 0.9738, "**0.974** (0.968)"),
         ("flashinfer", ["x2"], 0.788, "**0.79**"),
         ("flashinfer", ["x2-3"], 0.9821, "0.982 (0.979)"),
     ):

@@ -131,14 +131,17 @@ case $PART in
     earlier() { all_tiers $1 $2 1 "$(before $1)"; }
     fresh() { all_tiers $1 $2 2 "$OUT/rounds-$1-1.json"; }
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
-    both latency
-    if [ -n "${FRESH:-}" ]; then both all_tiers 1; else both earlier; fi
     again() { read_rounds $1 $2 $3 off $([ "$THIRD" = plain ] && stock $2); }
     repeats() { for number in $(seq "$1" "$2"); do WINDOW=0.6 both again "$number"; done; }
     REPEATS=${REPEATS:-5}
-    if [ -n "${FRESH:-}" ]; then both fresh; elif [ "$REPEATS" -gt 1 ]; then repeats 2 2; fi
-    [ "${SWINGS:-1}" -gt 0 ] && both swings
-    repeats 3 "$REPEATS"
+    if [ "${READ:-}" = off ]; then repeats 1 "$REPEATS"
+    else
+      both latency
+      if [ -n "${FRESH:-}" ]; then both all_tiers 1; both fresh
+      else both earlier; [ "$REPEATS" -gt 1 ] && repeats 2 2; fi
+      [ "${SWINGS:-1}" -gt 0 ] && both swings
+      repeats 3 "$REPEATS"
+    fi
     [ -n "${FLAVOURS:-}" ] && CLIENTS=1,16,64 WINDOW=0.6 both read_rounds 9 off --flavours "$FLAVOURS"
     # Last: a server that was profiled may launch kernels more slowly from then on.
     [ -n "${PROFILE:-}" ] && both profile
