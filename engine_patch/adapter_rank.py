@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,11 +20,11 @@ from engine_patch import shm
 from engine_patch.accept_window import Window
 from engine_patch.adapter_facts import reserve_per_request
 from engine_patch.adapter_orders import Orders
+from engine_patch.adapter_pages import Pages
 from engine_patch.adapter_tiers import TierController
-from engine_patch.chooser import JOURNAL_LENGTH, Chooser
-from engine_patch.contract import JournalEntry
+from engine_patch.chooser import Chooser
 from engine_patch.contract_words import Mode, OffFlavour
-from engine_patch.published import COSTS, RankFacts
+from engine_patch.published import RankFacts
 from engine_patch.step_times import StepTimes
 from engine_patch.tier import OFF, TierName
 from engine_patch.wire import Number
@@ -36,8 +35,6 @@ PUBLISH_NS = 50_000_000
 """Numbers are published at most every 50 ms while batches run, and at once on a change of tier."""
 IDLE_NS = 200_000_000
 """While nothing runs they are published every 200 ms, so that their age shows a living rank."""
-COSTS_NS = 1_000_000_000
-"""The step-cost table is published at most once a second."""
 CONTEXT_STEPS = 16
 """Decode steps between two readings of the requests' lengths."""
 _MARK = "specdeck_tier"
@@ -76,15 +73,13 @@ class Rank:
         self._fixed: TierName | None = facts.launch_tier
         self._window = Window(facts.launch_tier) if facts.launch_tier is not None else None
         self._times = StepTimes()
-        self._times_written = self._times_ns = 0
         self._context = 0.0
         self._decode_steps = self._verify_steps = self._decode_tokens = 0
         self._prefill_tokens = self._retractions = self._graph_misses = 0
         self._prefilling = self._joining = 0
         self._orders = Orders(scheduler, mine, self._free_slots)
         self._silent = False
-        self._journal: deque[bytes] = deque(maxlen=JOURNAL_LENGTH)
-        self._journaled = 0
+        self._pages = Pages(file)
         self._published_ns = 0
         self._shown: tuple[Any, ...] = ()
         self._told: TierName | None = None
@@ -229,7 +224,7 @@ class Rank:
         return self._fixed if self._tiers is None else self._tiers.active
 
     def _moved(self) -> bool:
-        return self.chooser is not None and self.chooser.switches != self._journaled
+        return self.chooser is not None and self.chooser.switches != self._pages.journaled
 
     def _load(self) -> tuple[int, int, int]:
         scheduler = self._scheduler
@@ -246,10 +241,10 @@ class Rank:
             return
         now = time.monotonic_ns()
         try:
-            if self._moved():
-                self._write_journal(now)
+            if self.chooser is not None and self._moved():
+                self._pages.write_journal(self.chooser, now)
             self._file.write("live", to_json(self._live()), now)
-            self._write_costs(now)
+            self._pages.write_costs(self._times, now)
         except Exception:
             self._silent = True
             log.exception("specdeck: this rank stops publishing: its numbers will show their age")
@@ -306,28 +301,3 @@ class Rank:
             "confirm_steps": orders.confirm_steps,
             "hook_us": self._hook_ns / 1000 / self._hook_batches if self._hook_batches else None,
         }
-
-    def _write_costs(self, now_ns: int) -> None:
-        if self._times.changes == self._times_written or now_ns - self._times_ns < COSTS_NS:
-            return
-        self._file.write("costs", COSTS.dump_json(self._times.table()), now_ns)
-        self._times_written, self._times_ns = self._times.changes, now_ns
-
-    def _write_journal(self, now_ns: int) -> None:
-        chooser = self.chooser
-        if chooser is None:
-            return
-        at = time.time_ns() // 1_000_000
-        for entry in chooser.journal_since(self._journaled):
-            stamped: JournalEntry = entry.model_copy(update={"at_utc_ms": at})
-            self._journal.append(stamped.model_dump_json().encode())
-            log.info(
-                "specdeck: tier %s -> %s (%s, batch %d, step %d)",
-                entry.from_tier,
-                entry.to_tier,
-                entry.reason,
-                entry.batch,
-                entry.step,
-            )
-        self._journaled = chooser.switches
-        self._file.write("journal", b"[" + b",".join(self._journal) + b"]", now_ns)
