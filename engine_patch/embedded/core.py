@@ -10,21 +10,20 @@ each decode step comes from the same ``Chooser`` as in the plugin.
 
 from __future__ import annotations
 
-import random
 from collections import deque
 from collections.abc import Callable
 
 from engine_patch.chooser import JOURNAL_LENGTH, Chooser
 from engine_patch.contract_commands import ReplicaAnswer
 from engine_patch.contract_words import OffFlavour
-from engine_patch.embedded.acceptance import Sampler, sampler
 from engine_patch.embedded.admission import OutputShare, admit
 from engine_patch.embedded.config import EngineConfig
+from engine_patch.embedded.emission import Emission
 from engine_patch.embedded.gauges import Books
 from engine_patch.embedded.kv import KvPool
 from engine_patch.embedded.passes import Kind, Pass
 from engine_patch.embedded.requests import Request
-from engine_patch.tier import OFF, TierName, TierShape
+from engine_patch.tier import OFF, TierShape
 from engine_patch.wire import RankCommand
 
 __all__ = ["Engine", "EngineConfig", "Kind", "Pass"]
@@ -37,7 +36,6 @@ class Engine:
         on_pass: called with each pass when it starts.
 
     Attributes:
-        progressed: streaming requests that got tokens; the caller empties it.
         switch_times: virtual time of each entry of the chooser's journal, by its number.
     """
 
@@ -63,16 +61,13 @@ class Engine:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.current: Pass | None = None
-        self.progressed: list[Request] = []
         self.switch_times: dict[int, float] = {}
         self._chunked: Request | None = None
         self._finished: list[Request] = []
         self._noted = 0
         self._share = OutputShare()
         self._on_pass = on_pass
-        self._rng = random.Random(seed)
-        self._samplers: dict[TierName, Sampler] = {}
-        self.set_accept_length(config.accept_length)
+        self._emission = Emission(config, self.chooser, self.books, seed)
         self._steps = {
             tier: config.table.column(tier, config.off_kind).step_times() for tier in config.tiers
         }
@@ -164,11 +159,16 @@ class Engine:
 
     def set_accept_length(self, accept_length: float) -> None:
         """Change the mean accept length of the chain of three from the next step on."""
-        self._samplers = {
-            tier: sampler(accept_length, TierShape.parse(tier), self.config.accept_mode, self._rng)
-            for tier in self.config.tiers
-            if tier != OFF
-        }
+        self._emission.set_accept_length(accept_length)
+
+    @property
+    def progressed(self) -> list[Request]:
+        """Streaming requests that got tokens; the caller empties it."""
+        return self._emission.progressed
+
+    @progressed.setter
+    def progressed(self, requests: list[Request]) -> None:
+        self._emission.progressed = requests
 
     @property
     def idle(self) -> bool:
@@ -314,13 +314,11 @@ class Engine:
     def _complete_prefill(self, done: Pass) -> None:
         self.books.prefilled(done, len(self.running), self.queued, self.kv, self.now_ms)
         for request in done.requests:
-            request.emitted += 1
+            self._emission.one(request)
             self.kv.commit(1)
             request.prefilled = request.context
             if request.first_token_ms is None:
                 request.first_token_ms = self.now_ms
-            if request.stream:
-                self.progressed.append(request)
             if request.emitted >= request.output:
                 self.kv.leave(request.context, keep=not request.cold)
                 self._leave(request)
@@ -329,8 +327,7 @@ class Engine:
         self.kv.evict()
 
     def _complete_decode(self, done: Pass) -> None:
-        speculating = done.tier != OFF
-        emitted = self._emit_drafts(done) if speculating else self._emit_ones(done)
+        emitted = self._emission.decode(done)
         self.kv.commit(emitted)
         finished = [entry for entry in self.running if entry.emitted >= entry.output]
         if finished:
@@ -347,32 +344,6 @@ class Engine:
             kv=self.kv,
             now_ms=self.now_ms,
         )
-
-    def _emit_ones(self, done: Pass) -> int:
-        for request in done.requests:
-            request.emitted += 1
-            if request.stream:
-                self.progressed.append(request)
-        return len(done.requests)
-
-    def _emit_drafts(self, done: Pass) -> int:
-        accepted = self._samplers[done.tier].draw(len(done.requests))
-        self.chooser.verified(done.tier, accepted)
-        shape = TierShape.parse(done.tier)
-        width = shape.num_draft_tokens - 1
-        emitted = 0
-        for request, drafts in zip(done.requests, accepted, strict=True):
-            left = request.output - request.emitted
-            tokens = drafts + 1 if drafts < left else left
-            request.emitted += tokens
-            request.verifies += 1
-            request.accepted += drafts
-            request.proposed += width
-            emitted += tokens
-            if request.stream:
-                self.progressed.append(request)
-        self.books.verified(len(done.requests), sum(accepted), width)
-        return emitted
 
     def _leave(self, request: Request, failure: str = "") -> None:
         request.failure = failure
