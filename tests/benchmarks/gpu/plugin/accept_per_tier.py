@@ -4,8 +4,11 @@ SGLang's own switch (``SGLANG_SIMULATE_ACC_LEN``) gives every tier the same leng
 ``ACCEPT_POSITIONS=0.544,0.544,0.544`` draft position i is accepted with that probability if all
 before it were, so a chain of n steps yields 1 + p1 + p1 p2 + ... tokens; ``ACCEPT_TREE=s2:2.36``
 names the mean of a tree by its steps, since a tree's gain is not a function of the chain's numbers.
+
+``OWED_ROWS`` is another bound of the rows that off rounds may owe the drafter, to compare bounds.
 """
 
+import contextlib
 import os
 
 
@@ -24,6 +27,11 @@ def _means() -> dict[int, float]:
 
 def register() -> None:
     """Replace the one mean by the active tier's."""
+    if os.environ.get("OWED_ROWS"):
+        with contextlib.suppress(ImportError):  # a server without specdeck
+            from engine_patch import adapter_owed
+
+            adapter_owed.ROWS = int(os.environ["OWED_ROWS"])
     if not os.environ.get("ACCEPT_POSITIONS"):
         return
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
