@@ -21,7 +21,7 @@ if [ -z "${URL:-}" ]; then
   . "$HERE/servers.sh"
   export ACC=2.0 ACCEPT_POSITIONS=${ACCEPT_POSITIONS:-0.544,0.544,0.544} ACCEPT_TREE=${ACCEPT_TREE:-s2:2.0}
   PORT=30100 patched specdeck --speculative-draft-model-path "$KIT/models/llama8b-eagle3" \
-    --max-total-tokens 115000 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 80 96 112 128 160 192 224 256
+    --max-total-tokens 115000 --max-running-requests 264 --cuda-graph-bs-decode 1 2 4 8 16 24 32 48 64 80 96 112 128 160 192 224 256
   SERVER=$SRV
   await specdeck "$SERVER" || { tail -60 "$OUT/specdeck.log"; exit 1; }
   URL=http://127.0.0.1:30100
