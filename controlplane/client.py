@@ -7,7 +7,6 @@ are read too: keys that this build does not know are ignored.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
@@ -15,13 +14,12 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
 
+from controlplane.client_answers import Answers
 from controlplane.client_benchmarks import BenchmarkCalls
 from controlplane.client_calls import (
     ControlPlaneError,
-    Item,
-    Model,
     NotConfirmedError,
     RefusedError,
     UnauthorisedError,
@@ -30,7 +28,7 @@ from controlplane.client_calls import (
 )
 from controlplane.client_fleet import FleetCalls
 from controlplane.client_policies import PolicyCalls
-from controlplane.messages import About, EngineStatus, Problem
+from controlplane.messages import About, EngineStatus
 from controlplane.sessions_client import SessionCalls
 from store.records import AuditEntry, Decision, EngineSwitch, Tick
 
@@ -51,7 +49,7 @@ STREAM_SILENCE_S = 40.0
 """Seconds without a byte, pings of every 15 s included, after which a stream counts as dead."""
 
 
-class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
+class ControlPlaneClient(Answers, BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
     """Talks to one control plane; an async context manager.
 
     Args:
@@ -277,56 +275,3 @@ class ControlPlaneClient(BenchmarkCalls, FleetCalls, PolicyCalls, SessionCalls):
         if response.status_code >= 300:
             self._raise_for(response)
         return response
-
-    def _unreachable(self, error: httpx.HTTPError) -> UnreachableError:
-        if isinstance(error, httpx.TimeoutException):
-            return UnreachableError(
-                f"the control plane at {self.url} does not answer in time; is the machine busy?"
-            )
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, ssl.SSLError):
-                return UnreachableError(f"no TLS connection to {self.url}: {cause.reason}")
-            cause = cause.__cause__ or cause.__context__
-        if isinstance(error, httpx.ConnectError):
-            return UnreachableError(
-                f"no control plane answers at {self.url}: start one with 'specdeck serve', or "
-                "give its address with --url"
-            )
-        return UnreachableError(f"the connection to {self.url} broke: {type(error).__name__}")
-
-    def _raise_for(self, response: httpx.Response) -> None:
-        try:
-            problem = Problem.model_validate_json(response.content)
-        except ValidationError:
-            raise RefusedError(
-                f"{self.url} answered {response.status_code} and is no specdeck control plane, or "
-                "something stands between"
-            ) from None
-        if response.status_code in (401, 403):
-            raise UnauthorisedError(problem.detail, problem)
-        if response.status_code in (502, 503, 504) and problem.code == "stopping":
-            raise UnreachableError(problem.detail, problem)
-        raise RefusedError(problem.detail, problem)
-
-    def _read(self, model: type[Model], content: bytes | str) -> Model:
-        try:
-            return model.model_validate_json(content, extra="ignore")
-        except ValidationError as error:
-            raise self._strange(error) from error
-
-    def _read_list(self, item: type[Item], content: bytes) -> list[Item]:
-        try:
-            return TypeAdapter(list[item]).validate_json(  # type: ignore[valid-type]
-                content, extra="ignore"
-            )
-        except ValidationError as error:
-            raise self._strange(error) from error
-
-    def _strange(self, error: ValidationError) -> RefusedError:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return RefusedError(
-            f"{self.url} answers what this version does not understand ({place}: {first['msg']}): "
-            "is it a specdeck control plane, and is this client as new as it?"
-        )
