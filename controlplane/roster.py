@@ -21,6 +21,7 @@ from controlplane.added import (
 from controlplane.engine import EngineClient
 from controlplane.errors import ProblemError
 from controlplane.messages import AddEngineRequest, EngineStatus, RemoveEngineRequest
+from controlplane.roster_notes import RosterNotes
 from controlplane.runner import Runner
 from controlplane.security import EngineKeys
 from controlplane.settings import EngineSettings, Settings
@@ -50,6 +51,7 @@ class Roster:
     ) -> None:
         self._settings = settings
         self._around = around
+        self._notes = RosterNotes(around)
         self._adding = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._keys: dict[str, EngineKeys] = {}
@@ -70,8 +72,8 @@ class Roster:
         """Start a loop per engine."""
         for record in self._left_behind:
             why = "the settings name this source no more"
-            notes = await self._farewell(record.engine_id, record.source, why)
-            await keep(self._around.store, [self._gone(record), *notes])
+            notes = await self._notes.farewell(record.engine_id, record.source, why)
+            await keep(self._around.store, [self._notes.gone(record), *notes])
         for engine_id in self.runners:
             self._run(engine_id)
 
@@ -175,7 +177,7 @@ class Roster:
                 )
             if not dry_run:
                 detail = f"{engine.url}: {request.reason}".rstrip(": ")
-                entry = self._entry(author, "engine.add", engine.id, detail)
+                entry = self._notes.entry(author, "engine.add", engine.id, detail)
                 await self._begin(engine, NO_KEYS, "", entry)
             return engine
 
@@ -207,7 +209,7 @@ class Roster:
                     409, "benchmark_running", f"a benchmark of {engine_id} runs: cancel it first"
                 )
             if not dry_run:
-                entry = self._entry(author, "engine.remove", engine_id, request.reason)
+                entry = self._notes.entry(author, "engine.remove", engine_id, request.reason)
                 await self._end(runner, [entry])
 
     # -- by a source -------------------------------------------------------------------------
@@ -240,7 +242,7 @@ class Roster:
                 return
             known = self.runners.get(engine.id)
             action = "engine.add" if known is None else "engine.change"
-            entry = self._entry(source, action, engine.id, engine.url)
+            entry = self._notes.entry(source, action, engine.id, engine.url)
             await self._begin(engine, keys, source, entry)
 
     async def retire(self, engine_id: str, source: str, why: str) -> None:
@@ -249,7 +251,7 @@ class Roster:
             if self.measured(engine_id):
                 return
             runner = self.runner(engine_id)
-            await self._end(runner, await self._farewell(engine_id, source, why))
+            await self._end(runner, await self._notes.farewell(engine_id, source, why))
 
     # -- one way in, one way out ---------------------------------------------------------------
 
@@ -261,9 +263,7 @@ class Roster:
         record = added_record(known, engine, source, self._around.clock.utc_ms())
         notes: list[Marker] = []
         if known is not None and known.removed_utc_ms is not None:
-            seq = await asyncio.to_thread(store.last_seq, engine.id)
-            by = source or entry.actor
-            notes = [self._marker(engine.id, seq, "returned", by, "looked after again")]
+            notes = [await self._notes.returned(engine.id, source or entry.actor)]
         await keep(store, [record, entry, *notes])
         old = self.runners.get(engine.id)
         if old is not None:
@@ -280,7 +280,7 @@ class Roster:
         # First of all: its loop must not store the engine's record once more afterwards.
         await self._halt(engine_id)
         try:
-            await keep(self._around.store, [self._gone(runner.known.record), *notes])
+            await keep(self._around.store, [self._notes.gone(runner.known.record), *notes])
         except ProblemError:
             self._run(engine_id)
             raise
@@ -293,14 +293,6 @@ class Roster:
         if task is not None:
             task.cancel()
             await asyncio.wait([task], timeout=STOP_S)
-
-    async def _farewell(self, engine_id: str, source: str, why: str) -> list[Record]:
-        seq = await asyncio.to_thread(self._around.store.last_seq, engine_id)
-        marker = self._marker(engine_id, seq, "retired", source, why)
-        return [marker, self._entry(source, "engine.retire", engine_id, why)]
-
-    def _gone(self, record: EngineRecord) -> EngineRecord:
-        return record.model_copy(update={"removed_utc_ms": self._around.clock.utc_ms()})
 
     def _make(
         self, engine: EngineSettings, keys: EngineKeys, record: EngineRecord | None = None
@@ -336,11 +328,3 @@ class Roster:
             names = groups.get(runner.settings.group, [])
             turn = turn_of(runner.engine_id, names, settings.stagger_share, settings.stagger_s)
             runner.pilot.take_turns(turn)
-
-    def _marker(self, engine_id: str, seq: int, kind: str, by: str, text: str) -> Marker:
-        at = self._around.clock.utc_ms()
-        return Marker(engine_id=engine_id, at_utc_ms=at, seq=seq, kind=kind, author=by, text=text)
-
-    def _entry(self, actor: str, action: str, target: str, detail: str) -> AuditEntry:
-        at = self._around.clock.utc_ms()
-        return AuditEntry(at_utc_ms=at, actor=actor, action=action, target=target, detail=detail)

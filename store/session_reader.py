@@ -6,16 +6,12 @@ A row that cannot be read is skipped and counted, so that one bad sector does no
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
-import threading
-import zlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -36,35 +32,21 @@ from store.records import (
     Tick,
 )
 from store.session_rows import tick_rows
-from store.session_schema import explain, open_read_only
+from store.session_schema import open_read_only
+from store.session_tables import DAMAGED, SessionTables
 from store.session_track import Track
 from store.session_writer import KINDS
 from store.tick_codec import tick_of, unpack_text
 
-_CACHED_TEMPLATES = 256
-_LOGGED = 20
-"""Skipped rows of a file that are logged; all are counted."""
-_log = logging.getLogger("specdeck.store")
 _Model = TypeVar("_Model", bound=BaseModel)
 LAST = 2**63 - 1
-_DAMAGED = (ValueError, TypeError, KeyError, IndexError, OverflowError, zlib.error)
-"""What decoding a row of a damaged file can raise."""
 
 
-class SessionFile:
+class SessionFile(SessionTables):
     """One recording, opened read-only.  Use ``SessionFile.open``; safe from several threads."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._db = connection
-        self._lock = threading.RLock()
-        self._templates: OrderedDict[int, bytes] = OrderedDict()
-        self._bad: set[tuple[str, int]] = set()
-        self._tables = {
-            name for (name,) in self._rows("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
-        if "ticks" not in self._tables:
-            raise StoreCorrupt(f"{path} is damaged: it has no ticks table. Nothing was changed.")
+        super().__init__(path, connection)
         self.meta: dict[str, str] = dict(self._all("meta", "SELECT key, value FROM meta"))
         """What is known about the recording; ``docs/sessions.md`` lists the keys."""
         self.first_seq, self.last_seq = self._ends()
@@ -95,10 +77,6 @@ class SessionFile:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Close it."""
-        self._db.close()
-
     @property
     def engine_id(self) -> str:
         """The engine that was recorded."""
@@ -108,11 +86,6 @@ class SessionFile:
     def complete(self) -> bool:
         """Whether the recording was ended; False after a kill."""
         return self.meta.get("complete") == "1"
-
-    @property
-    def unreadable(self) -> int:
-        """Rows skipped so far because they are damaged, each counted once."""
-        return len(self._bad)
 
     def count(self) -> int:
         """Ticks in the file, unreadable ones included."""
@@ -140,7 +113,7 @@ class SessionFile:
         for seq, at_utc_ms, is_gap, text in self.texts(first, last, limit=limit):
             try:
                 tick = tick_of(text, row_id=seq, seq=seq, at_utc_ms=at_utc_ms, is_gap=is_gap)
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self._skip("ticks", seq, error)
                 continue
             found.append(tick)
@@ -164,7 +137,7 @@ class SessionFile:
         ):
             try:
                 text = unpack_text(body, self._template(template))
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self._skip("ticks", seq, error)
                 continue
             yield seq, at_utc_ms, is_gap, text
@@ -179,7 +152,7 @@ class SessionFile:
                 if not -1 <= after < first <= last:
                     raise ValueError(f"a block of {first} to {last} after {after}")
                 block = session_track.decode(body)
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self._skip("tracks", first, error)
                 continue  # its ticks are read instead
             if first > after + 1:
@@ -194,7 +167,7 @@ class SessionFile:
         for seq, at_utc_ms, is_gap, text in self.texts(first, last):
             try:
                 rows.append(session_track.row(seq, at_utc_ms, is_gap, json.loads(text)))
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self._skip("ticks", seq, error)
         return session_track.from_rows(rows)
 
@@ -223,7 +196,7 @@ class SessionFile:
                     at_utc_ms=at_utc_ms,
                     body=expand(body),
                 )
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self._skip("inputs", row, error)
                 continue
             found.append(one)
@@ -281,7 +254,7 @@ class SessionFile:
                 scrape = RawScrape(
                     engine_id=self.engine_id, seq=seq, at_utc_ms=at_utc_ms, path=path, text=text
                 )
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self._skip("scrapes", row, error)
                 continue
             yield scrape
@@ -295,49 +268,6 @@ class SessionFile:
         ):
             try:
                 found.append(model.model_validate_json(body))
-            except _DAMAGED as error:
+            except DAMAGED as error:
                 self._skip("records", row, error)
         return found
-
-    # rows
-
-    def _rows(self, query: str, *values: object) -> list[Any]:
-        with self._lock:
-            try:
-                return self._db.execute(query, values).fetchall()
-            except (sqlite3.Error, UnicodeError) as error:
-                # A damaged text may break even the words of SQLite's own message.
-                raise explain(error, self.path) from error
-
-    def _all(self, table: str, query: str, *values: object) -> list[Any]:
-        """The rows of a table that this file's schema may not have yet."""
-        if table not in self._tables:
-            return []
-        try:
-            return self._rows(query, *values)
-        except StoreCorrupt as error:
-            self._skip(table, -1, error)
-            return []
-
-    def _template(self, template: int | None) -> bytes:
-        if template is None:
-            return b""
-        with self._lock:
-            known = self._templates.get(template)
-            if known is None:
-                rows = self._rows("SELECT body FROM templates WHERE id = ?", template)
-                if not rows:
-                    raise ValueError(f"its template {template} is missing")
-                known = self._templates[template] = zlib.decompress(rows[0][0])
-                if len(self._templates) > _CACHED_TEMPLATES:
-                    self._templates.popitem(last=False)
-            return known
-
-    def _skip(self, table: str, row: int, error: Exception) -> None:
-        with self._lock:
-            if (table, row) in self._bad:
-                return
-            self._bad.add((table, row))
-            if len(self._bad) > _LOGGED:
-                return
-        _log.warning("%s: row %s of %s is skipped: %s", self.path.name, row, table, error)
