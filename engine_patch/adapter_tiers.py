@@ -222,6 +222,9 @@ class TierController:
         return True
 
     def _begin_round(self, wanted: TierName, flavour: OffFlavour | None) -> None:
+        if wanted == self.announced == self.round.tier != OFF:
+            self.relayed = topk_of(wanted)  # most rounds: the tier of the round before
+            return
         from engine_patch.adapter_reserve import NEXT, length_of
 
         # What was reserved for this batch, by ``adapter_reserve.alloc_len``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,10 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     monkeypatch.setattr(adapter_reserve, "_lengths", dict.fromkeys(TIERS, 4))
     monkeypatch.delenv(adapter_reserve.VARIABLE, raising=False)
     monkeypatch.setenv(BUILT_VARIABLE, plan(",".join(TIERS), None, parse("s1k4d4")[0]).dump())
+    return _launched()
+
+
+def _launched() -> Worker:
     launched = Worker()
     launched.topk = launched._draft_worker.topk = 4
     launched.speculative_num_steps, launched.speculative_num_draft_tokens = 1, 4
@@ -59,6 +64,10 @@ class Commanded:
 @pytest.fixture
 def commanded(worker: Worker) -> Commanded:
     """All tiers are built."""
+    return _built(worker)
+
+
+def _built(worker: Worker) -> Commanded:
     tiers = adapter_tiers.TierController(worker)
     tiers.register(worker.build_adaptive_runtime_state(1, 4, None))
     tiers.init_states()
@@ -98,6 +107,38 @@ def test_what_follows_an_idle_moment_comes_from_a_prefill(commanded: Commanded) 
     assert tiers is not None
     tiers.settle("s3k2d4")
     assert commanded.rounds("s1k4d4", 1) == [("s1k4d4", 4)]
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_round_like_the_one_before_is_begun_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Most rounds take a short cut; the same wishes without it must end alike, round by round."""
+    chance = random.Random(3)
+    wishes = [
+        (chance.choice(TIERS), chance.choice(list(OffFlavour)), chance.random() < 0.05)
+        for _ in range(2000)
+    ]
+    wishes = [wish for wish in wishes for _ in range(chance.randint(1, 3))]
+    seen: dict[bool, list[object]] = {}
+    for shortcut in (True, False):
+        monkeypatch.setattr(adapter_tiers, "_controller", None)
+        chooser = _built(_launched())
+        tiers = adapter_tiers.controller()
+        assert tiers is not None
+        seen[shortcut] = []
+        for wanted, flavour, idle in wishes:
+            if idle:
+                tiers.settle(wanted)
+            if not shortcut:
+                tiers.round = adapter_tiers.Round("none of them")
+            chooser.wanted, chooser.off_flavour = wanted, flavour
+            tiers.activate_step_by_batch(2)
+            seen[shortcut].append(
+                (tiers.active, tiers.announced, tiers.round, tiers.relayed, tiers.bridges)
+            )
+    assert seen[True] == seen[False]
+    assert {one[0] for one in seen[True]} == set(TIERS)  # type: ignore[index]
 
 
 def test_a_tier_that_cannot_be_built_is_named_with_what_helps(
