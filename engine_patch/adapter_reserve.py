@@ -81,10 +81,10 @@ _lengths: dict[TierName, int] = {}
 
 def alloc_len(original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
     """Around ``get_alloc_len_per_decode``: asked for before every decode step, and for sizing."""
+    plan = adapter_launch.in_force()
+    if plan is None:
+        return original(*args, **kwargs)
     if not _lengths:
-        plan = adapter_launch.in_force()
-        if plan is None:
-            return original(*args, **kwargs)
         _lengths.update(_by_tier(original, plan, args or tuple(kwargs.values())))
     tiers = adapter_tiers.controller()
     if tiers is None or not tiers.ready or tiers.reserve != NEXT:

@@ -59,6 +59,10 @@ class PluginClient:
         body: dict[str, Any] = answer.json()
         return body
 
+    def ask_for(self, tier: str, **more: Any) -> None:
+        """Command a tier, off included."""
+        self.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier, **more)
+
     def runs(self, tier: str) -> bool:
         """Whether every rank of every replica reports a tier and the newest order."""
         now = self.state(NO_JOURNAL)

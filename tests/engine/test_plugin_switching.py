@@ -168,7 +168,7 @@ def test_greedy_outputs_under_constant_switching_equal_the_plain_servers(
         for tier in itertools.cycle(("off", "s3k1d4", "s1k1d2", "s3k1d4", "off", "s1k1d2")):
             if stop.is_set():
                 return
-            engine.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+            engine.ask_for(tier)
             time.sleep(0.01)
 
     switcher = threading.Thread(target=switch)
@@ -195,7 +195,7 @@ def test_the_journal_can_be_read_from_a_number_on(engine: PluginClient) -> None:
 def test_kv_numbers_add_up_and_the_reserve_follows_the_tier(
     engine: PluginClient, tier: str, slots: int
 ) -> None:
-    engine.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+    engine.ask_for(tier)
     engine.wait_runs(tier)
     with engine.load(MANY, clients=8, new_tokens=200):
         engine.wait(lambda: engine.replica().running == 8, "8 running")

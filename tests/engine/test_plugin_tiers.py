@@ -103,7 +103,7 @@ def test_the_slots_held_are_those_of_the_tier(
     trees: TierServer, tier: str, least: int, most: int
 ) -> None:
     client = trees.client
-    client.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+    client.ask_for(tier)
     client.wait_runs(tier)
     trees.engine.generate(MANY[:4], new_tokens=140, concurrency=4)
     held = tier_checks.slots(trees.slots)[tier][-10:]
@@ -192,7 +192,7 @@ def test_a_command_runs_within_two_steps(trees: TierServer) -> None:
         client.wait(lambda: client.replica().running > 4, "load", 30)
         seen: list[int] = []
         for tier in ("s3k4d16", "off", "s3k1d4", "off", "s3k4d16", "s1k1d2", "s2k4d8") * 3:
-            client.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+            client.ask_for(tier)
             client.wait_runs(tier, 30)
             taken = client.replica().ranks[0].confirm_steps
             if taken is not None:  # else all requests had just ended, and an idle engine obeyed
@@ -215,9 +215,6 @@ def test_a_switch_costs_a_request_at_most_one_step(
     """
     client, tokens = trees.client, 400
 
-    def command(tier: str) -> None:
-        client.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
-
     def answer(during: Callable[[], None] = lambda: None) -> tuple[int, list[int]]:
         """Decode steps of one request, and its answer."""
         before = client.replica().decode_steps
@@ -231,13 +228,13 @@ def test_a_switch_costs_a_request_at_most_one_step(
 
     alone, answers = {}, []
     for tier in tiers:
-        command(tier)
+        client.ask_for(tier)
         client.wait_runs(tier)
         alone[tier], same = answer()
         answers.append(same)
     first, before = tiers[-1], client.replica()
     turn = itertools.cycle(tiers)
-    steps, same = answer(lambda: command(next(turn)))
+    steps, same = answer(lambda: client.ask_for(next(turn)))
     assert all(same == other for other in answers)
     moves = [entry for entry in client.state().journal if entry.seq > before.switches]
     assert len(moves) >= 10
@@ -262,7 +259,7 @@ def test_requests_of_a_cold_spell_stay_out_of_the_prefix_cache(trees: TierServer
 def test_step_times_are_measured_per_tier(trees: TierServer) -> None:
     client = trees.client
     for tier in ("off", "s2k4d8"):
-        client.command("off" if tier == "off" else "on", tier=None if tier == "off" else tier)
+        client.ask_for(tier)
         client.wait_runs(tier)
         trees.engine.generate(MANY[:4], new_tokens=150, concurrency=4)
 
@@ -296,12 +293,7 @@ def test_switches_leave_no_record_behind(trees: TierServer) -> None:
             if turn % 20 == 0 and client.replica().switches - start >= 300:
                 break
             tier = tiers[turn % len(tiers)]
-            client.command(
-                "off" if tier == "off" else "on",
-                tier=None if tier == "off" else tier,
-                epoch=now.epoch,
-                generation=now.generation + 1 + turn,
-            )
+            client.ask_for(tier, epoch=now.epoch, generation=now.generation + 1 + turn)
     trees.engine.generate(MANY[:2], new_tokens=40)
     assert trees.overrides() <= before + 1
 
