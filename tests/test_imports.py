@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -113,3 +118,61 @@ def test_the_import_contracts_are_kept() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def _imported(package: str) -> dict[str, str]:
+    """Distributions that a package's modules import anywhere, in functions too, and one place."""
+    known = metadata.packages_distributions()
+    found: dict[str, str] = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            else:
+                continue
+            for name in names:
+                for distribution in known.get(name.partition(".")[0], ()):
+                    found.setdefault(_plain(distribution), str(path.relative_to(ROOT)))
+    return found
+
+
+def _plain(name: str) -> str:
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _brought(*extras: str) -> set[str]:
+    """The distributions that installing the package with these extras brings."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = [*project["dependencies"]]
+    for extra in extras:
+        asked += project["optional-dependencies"][extra]
+    brought: set[str] = set()
+    while asked:
+        one = Requirement(asked.pop())
+        name = _plain(one.name)
+        if name in brought or (one.marker and not one.marker.evaluate({"extra": ""})):
+            continue
+        brought.add(name)
+        asked += metadata.requires(name) or []
+    return brought
+
+
+@pytest.mark.parametrize(
+    ("package", "extras", "announced"),
+    [
+        # What comes with an extra of its own; without it the command names that extra.
+        ("controlplane", ("controlplane",), {"pygal"}),
+        ("store", ("controlplane",), {"psycopg", "pyarrow"}),
+        ("console", ("console",), {"aiohttp", "aiohttp-jinja2", "jinja2", "textual-serve"}),
+    ],
+)
+def test_an_extra_brings_all_that_its_package_imports(
+    package: str, extras: tuple[str, ...], announced: set[str]
+) -> None:
+    imported = _imported(package)
+    assert "pydantic" in imported
+    missing = {n: p for n, p in imported.items() if n not in _brought(*extras) | announced}
+    assert missing == {}
