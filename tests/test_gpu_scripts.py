@@ -203,6 +203,40 @@ def test_off_alone_may_be_read_and_profiled_between_two_reads_of_plain(tmp_path:
     assert "--clients 64,256" in profile
 
 
+def test_a_fourth_server_shows_another_bound_of_rows_in_the_same_windows(tmp_path: Path) -> None:
+    said = _dry(
+        "beside.sh", "chunks", "times", out=tmp_path, SETUPS="triton", THIRD="plain", AGAIN="256",
+        READ="off", REPEATS="2", KEEP="all",
+    ).splitlines()  # fmt: skip
+    assert _launched(said) == [
+        "plain-triton", "specdeck-triton", "plain-again-triton", "specdeck-again-triton",
+    ]  # fmt: skip
+    # Four of them hold fewer tokens each.
+    assert all("--max-total-tokens 106000 " in line for line in said if line.startswith("launch"))
+    rounds = [line for line in said if "rounds.py" in line]
+    assert len(rounds) == 2
+    assert all("--again http://127.0.0.1:30003 --again-what 256 rows" in line for line in rounds)
+    both = _dry("beside.sh", "chunks", "times", out=tmp_path, AGAIN="256")
+    assert "again" not in both  # two backends on one card leave no room
+
+
+def test_the_servers_that_were_kept_are_benchmarked_and_profiled_last(tmp_path: Path) -> None:
+    alone = _dry(
+        "beside.sh", "chunks", "times", out=tmp_path, SETUPS="fa3", READ="none", KEEP="all"
+    )
+    assert "rounds.py" not in alone
+    said = _dry(
+        "beside.sh", "chunks", "bench", out=tmp_path, SETUPS="fa3", AGAIN="256", PROFILE="off"
+    ).splitlines()
+    assert _launched(said) == []
+    bench, swing, profile = (line for line in said if line.startswith("measure"))
+    assert "bench.sh" in bench
+    assert "--thresholds" in swing
+    assert "bench-fa3-thresholds.json" in swing
+    assert "--upstream http://127.0.0.1:30002" in swing
+    assert "--case again=http://127.0.0.1:30003,off-keep" in profile
+
+
 def test_a_measurement_stops_for_the_budget_and_says_that_it_failed(tmp_path: Path) -> None:
     """One script that fails, one that is late, one for which no time is left."""
     kit = tmp_path / "kit"

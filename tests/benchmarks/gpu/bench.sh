@@ -52,7 +52,7 @@ AT=$(deck -c 'import json, sys; print(json.loads(sys.stdin.readline())["url"])' 
 begun=$(date +%s)
 for _ in $(seq 20); do
   # Right after its start the control plane has not reached the engine yet.
-  bench gpu --url "$AT" --tiers "$TIERS" --concurrency "$CLIENTS" --budget "${BUDGET:-240s}" \
+  bench gpu --url "$AT" --tiers "$TIERS" --concurrency "$CLIENTS" --budget "${BENCH_BUDGET:-240s}" \
     --prompts "${PROMPTS:-ids}" --in "${IN:-128}" --out "${ANSWER:-256}" --author bench \
     --json "$OUT/$NAME.json" 2> "$OUT/$NAME.progress" && break
   grep -q "has not answered yet" "$OUT/$NAME.progress" || { cat "$OUT/$NAME.progress"; exit 1; }
@@ -61,6 +61,7 @@ done
 tail -3 "$OUT/$NAME.progress"
 echo "measured in $(($(date +%s) - begun)) s"
 bench analyze "$OUT/$NAME.json" --json > "$OUT/$NAME-analysis.json"
+bench export "$OUT/$NAME.json" --to thresholds -o "$OUT/$NAME-thresholds.json"
 bench report "$OUT/$NAME.json" -o "$OUT/$NAME.html" || true
 ID=$(bench list gpu --url "$AT" | sed -n '1s/benchmark \([^ ]*\) .*/\1/p')
 bench apply gpu "$ID" --as active --yes --author bench --url "$AT" | tee "$OUT/$NAME-applied.txt" || exit 1

@@ -5,13 +5,16 @@
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       two backends: off, automation, latency, swing
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" more        again, on the servers that KEEP=1 left, and
 #                                                                   flashinfer and pages of 64 beside them
+#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" bench       `specdeck bench`, then the swing on its thresholds,
+#                                                                   on the servers that KEEP=all left of SETUPS=one
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
 # SETUPS="fa3 triton" names the backends of `times`; SETS="fa3 flashinfer" picks among the setups of `answers`.
 # CARDS=2 shares the servers out over two GPUs and loads both at once, two ranks too.  A backend with a card
 # of its own (two backends on two cards, or SETUPS=fa3 on one) is read up to 256 clients and has a
 # third server beside its pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
 # without the plugin, with THIRD=plain a second plain one, with THIRD=none none.  FA3 needs its library
-# in place (the kit's README).  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
+# in place (the kit's README).  AGAIN=256 is a fourth beside one backend: the plugin again, with that bound of
+# rows.  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
 # after the start nothing new is measured, so that what there is gets packed, which takes up to 25 s more.
 set -u
 export BUDGET=${BUDGET:-560}
@@ -25,7 +28,8 @@ ready() { local name; for name in "$@"; do await "${name%:*}" "${name#*:}" || tr
 # The card of what is started next; with one, all share it.
 card() { [ "$CARDS" -gt 1 ] && export CUDA_VISIBLE_DEVICES=$1; return 0; }
 SETUPS=(${SETUPS:-fa3 triton}) THIRD=${THIRD:-upstream}
-[ "$CARDS" -ge "${#SETUPS[@]}" ] || THIRD=none  # shared cards have no room for it
+AGAIN=${AGAIN:-}
+[ "$CARDS" -ge "${#SETUPS[@]}" ] || THIRD=none AGAIN=  # shared cards have no room for it
 # For both backends: in turn on one card, both at once on two.
 both() {
   local place jobs=(); for place in "${!SETUPS[@]}"; do
@@ -64,6 +68,18 @@ swing() { # LABEL BASE NUMBER THRESHOLDS
     --tiers off,s1k1d2,s3k1d4 --thresholds "$4" --high "$HIGH" --phases 4 --phase 4 \
     --repeats "${SWINGS:-1}" --limit 200 --label $1 --out "$OUT/swing-$1-$3.json"
 }
+# What an off round does where its ratio is lowest, and a chain beside one without the plugin; PROFILE=off: the
+# first alone.  Plain again at the end tells what time alone changes.
+profile() { # keep last of the flavours: one stays until another is asked for
+  local plain=$LOCAL:$2 ours=$LOCAL:$(($2 + 1)) third=$LOCAL:$(($2 + 2)) cases=()
+  cases=(--case plain=$plain --case cold=$ours,off-cold)
+  [ "$THIRD" = plain ] && cases+=(--case plain-again=$third)
+  [ -n "$AGAIN" ] && cases+=(--case again=$LOCAL:$(($2 + 3)),off-keep)
+  [ "$THIRD" = stock ] && cases+=(--case stock=$third)
+  [ "$PROFILE" = off ] || cases+=(--case chain=$ours,s3k1d4 --case warm=$ours,off-warm)
+  measure 150 "$HERE/kernels.py" "${cases[@]}" --case keep=$ours,off-keep --case plain-later=$plain \
+    --clients "${PROFILE_AT:-64}" --label $1 --out "$OUT/kernels-$1.json"
+}
 bounds() {
   BUDGET=$((BUDGET + 20))
   for label in "$@"; do
@@ -73,7 +89,8 @@ bounds() {
 }
 if [ "$CARDS" -ge "${#SETUPS[@]}" ]; then
   # With room for 256 SGLang often lets the 256th wait (docs/engine.md), so there is room for more.
-  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000 WIDE="160 192 224 256" ROOM="--max-running-requests 264"
+  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000; [ -n "$AGAIN" ] && TOKENS=106000  # what a fourth leaves room for
+  WIDE="160 192 224 256" ROOM="--max-running-requests 264"
   # flashinfer plans 256 requests of a chain in more than SGLang's default, 384 MiB
   export SGLANG_FLASHINFER_WORKSPACE_SIZE=$((1 << 30))
 else  # 80,000 tokens and graphs up to 128: what four servers leave room for
@@ -101,23 +118,16 @@ case $PART in
         export PYTHONPATH=$PLAIN_PATH
         up; thirds+=("$SRV"); names+=("${THIRD/plain/plain-again}-$ATTN:$SRV")
       fi
+      if [ -n "$AGAIN" ]; then
+        OWED_ROWS=$AGAIN PORT=$((base + 3)) patched "specdeck-again-$ATTN" $DRAFTER $BIG
+        up; thirds+=("$SRV"); names+=("specdeck-again-$ATTN:$SRV")
+      fi
     done
     ready "${names[@]}"
     watch_cards
     latency() {
       measure 60 "$HERE/rounds.py" --patched $LOCAL:$(($2 + 1)) --tiers s1k1d2,off --parts latency \
         --clients 64 --label $1 --out "$OUT/latency-$1.json"
-    }
-    # What an off round does where its ratio is lowest, and a chain beside one without the plugin; PROFILE=off: the
-    # first alone.  Plain again at the end tells what time alone changes.
-    profile() { # keep last of the flavours: one stays until another is asked for
-      local plain=$LOCAL:$2 ours=$LOCAL:$(($2 + 1)) third=$LOCAL:$(($2 + 2)) cases=()
-      cases=(--case plain=$plain --case cold=$ours,off-cold)
-      [ "$THIRD" = plain ] && cases+=(--case plain-again=$third)
-      [ "$THIRD" = stock ] && cases+=(--case stock=$third)
-      [ "$PROFILE" = off ] || cases+=(--case chain=$ours,s3k1d4 --case warm=$ours,off-warm)
-      measure 150 "$HERE/kernels.py" "${cases[@]}" --case keep=$ours,off-keep --case plain-later=$plain \
-        --clients "${PROFILE_AT:-64}" --label $1 --out "$OUT/kernels-$1.json"
     }
     stock() {
       case $THIRD in
@@ -131,10 +141,14 @@ case $PART in
     earlier() { all_tiers $1 $2 1 "$(before $1)"; }
     fresh() { all_tiers $1 $2 2 "$OUT/rounds-$1-1.json"; }
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
-    again() { read_rounds $1 $2 $3 off $([ "$THIRD" = plain ] && stock $2); }
+    again() {
+      read_rounds $1 $2 $3 off $([ "$THIRD" = plain ] && stock $2) \
+        ${AGAIN:+--again $LOCAL:$(($2 + 3)) --again-what "$AGAIN rows to a call"}
+    }
     repeats() { for number in $(seq "$1" "$2"); do WINDOW=0.6 both again "$number"; done; }
     REPEATS=${REPEATS:-5}
-    if [ "${READ:-}" = off ]; then repeats 1 "$REPEATS"
+    if [ "${READ:-}" = none ]; then :
+    elif [ "${READ:-}" = off ]; then repeats 1 "$REPEATS"
     else
       both latency
       if [ -n "${FRESH:-}" ]; then both all_tiers 1; both fresh
@@ -146,7 +160,8 @@ case $PART in
     # Last: a server that was profiled may launch kernels more slowly from then on.
     [ -n "${PROFILE:-}" ] && both profile
     bounds "${SETUPS[@]}"
-    if [ -n "${KEEP:-}" ]; then
+    if [ "${KEEP:-}" = all ]; then echo "${started[@]}" > $KEPT
+    elif [ -n "${KEEP:-}" ]; then
       down "${thirds[@]}"; echo "${started[@]}" > $KEPT
     else down "${started[@]}"; fi ;;
   more)
@@ -171,6 +186,13 @@ case $PART in
     done
     bounds "${SETUPS[@]}" fa3-page64 flashinfer
     down "${started[@]}" $(cat $KEPT) ;;
+  bench)
+    # The load generator takes two cores at most; the servers that are not asked sleep.
+    URL=$LOCAL:30001 NAME=bench-${SETUPS[0]} measure 520 "$HERE/bench.sh"
+    watch_cards
+    swing "${SETUPS[0]}" 30000 1 "$OUT/bench-${SETUPS[0]}-thresholds.json"
+    [ -n "${PROFILE:-}" ] && profile "${SETUPS[0]}" 30000
+    [ "${KEEP:-}" = all ] || down $(cat $KEPT) ;;
   answers)
     export ACC=
     EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"
@@ -243,4 +265,4 @@ grep -a -h -i -E "specdeck: (off|tier left|plugin)|Traceback" "$OUT"/specdeck*.l
 for log in "$OUT"/*.log; do tail -c 60000 "$log" > "$log.end"; rm "$log"; done
 shopt -s nullglob  # a run of which nothing came still gives its logs
 [ -n "${WATCH:-}" ] && kill $WATCH
-(cd "$OUT" && tar czf results.tgz ./*.json ./*.csv ./*.log.end && rm -f ./*.json ./*.csv ./*.log.end)
+(cd "$OUT" && set -- ./*.json ./*.csv ./bench-*.html ./bench-*.txt ./*.log.end && tar czf results.tgz "$@" && rm -f "$@")

@@ -24,6 +24,8 @@ import aiohttp
 PROMPT = 128
 STOCK = "stock"
 """Names the rows of a server of one fixed tier without the plugin."""
+AGAIN = "off-again"
+"""Names the rows of off in a second server with the plugin."""
 
 
 def connector() -> aiohttp.TCPConnector:
@@ -302,6 +304,8 @@ async def main() -> None:
     parser.add_argument("--upstream", help="URL of a server with SGLang's own adaptive policy")
     parser.add_argument("--stock", help="URL of a server of one fixed tier, without the plugin")
     parser.add_argument("--stock-tier", default="s3k1d4", help="the tier of that server")
+    parser.add_argument("--again", help="URL of a second server with the plugin: off there too")
+    parser.add_argument("--again-what", default="", help="in what that server differs")
     parser.add_argument("--tiers", default="off,s3k1d4,s2k4d16")
     parser.add_argument("--clients", default="1,4,16,32,64,128,256")
     parser.add_argument("--seconds", type=float, default=1.2)
@@ -352,6 +356,9 @@ async def main() -> None:
             result["auto_on"] = given
         for tier in [*tiers, *flavours, *(["auto"] if given else [])]:
             servers[tier] = (patched, True)
+        if chosen.again:
+            servers[AGAIN] = (Server(session, AGAIN, chosen.again), True)
+            result["again"] = chosen.again_what
 
         async def ready(name: str) -> Server:
             server, has_plugin = servers[name]
@@ -360,7 +367,7 @@ async def main() -> None:
                 if status != 200:
                     raise RuntimeError(f"auto: {status} {answer}")
             elif has_plugin:
-                await server.tier(name)
+                await server.tier("off" if name == AGAIN else name)
             return server
 
         if "rounds" in parts:

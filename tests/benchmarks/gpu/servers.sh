@@ -12,10 +12,11 @@ if [ -n "${DRY:-}" ]; then
 else
   . "$KIT/bootstrap.sh" $CHUNKS; . "$KIT/serve.sh"
   measure() { # SECONDS SCRIPT flags...
-    local limit=$1 left=$((${BUDGET:-100000} - SECONDS)); shift
+    local limit=$1 left=$((${BUDGET:-100000} - SECONDS)) with=python3; shift
+    [[ $1 == *.sh ]] && with=bash
     [ "$left" -lt "$limit" ] && limit=$left
     [ "$limit" -lt 15 ] && { echo "MEASURE left out, no time: ${*: -4}"; return; }
-    timeout "$limit" python3 "$@" || echo "MEASURE ended with $? (124: after $limit s): ${*: -4}"
+    timeout "$limit" $with "$@" || echo "MEASURE ended with $? (124: after $limit s): ${*: -4}"
   }
 fi
 # The plugin needs no install: package folders and an entry point on the path are enough.
