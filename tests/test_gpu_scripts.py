@@ -225,14 +225,15 @@ def test_the_servers_that_were_kept_are_benchmarked_and_profiled_last(tmp_path: 
         "beside.sh", "chunks", "times", out=tmp_path, SETUPS="fa3", READ="none", KEEP="all"
     )
     assert "rounds.py" not in alone
-    said = _dry(
-        "beside.sh", "chunks", "bench", out=tmp_path, SETUPS="fa3", AGAIN="256", PROFILE="off"
-    ).splitlines()
-    assert _launched(said) == []
-    bench, swing, profile = (line for line in said if line.startswith("measure"))
-    assert "bench.sh" in bench
-    assert "--thresholds" in swing
-    assert "bench-fa3-thresholds.json" in swing
+    kept: dict[str, str] = {"SETUPS": "fa3", "AGAIN": "256", "PROFILE": "off"}
+    parts = ("bench", "swing", "profile")
+    said = [_dry("beside.sh", "chunks", part, out=tmp_path, **kept) for part in parts]
+    assert not any(_launched(one.splitlines()) for one in said)
+    bench, swing, profile = said
+    assert bench.index("bench.sh") < bench.index("rounds.py")
+    thresholds = "/tmp/specdeck-thresholds-fa3.json"
+    assert f"--auto {thresholds}" in bench
+    assert f"--thresholds {thresholds} " in swing
     assert "--upstream http://127.0.0.1:30002" in swing
     assert "--case again=http://127.0.0.1:30003,off-keep" in profile
 

@@ -5,8 +5,8 @@
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       two backends: off, automation, latency, swing
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" more        again, on the servers that KEEP=1 left, and
 #                                                                   flashinfer and pages of 64 beside them
-#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" bench       `specdeck bench`, then the swing on its thresholds,
-#                                                                   on the servers that KEEP=all left of SETUPS=one
+#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" bench       `specdeck bench` and automation on its thresholds,
+#   ... swing, ... profile                                          then these; all on what KEEP=all left of SETUPS=one
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
 # SETUPS="fa3 triton" names the backends of `times`; SETS="fa3 flashinfer" picks among the setups of `answers`.
 # CARDS=2 shares the servers out over two GPUs and loads both at once, two ranks too.  A backend with a card
@@ -30,6 +30,7 @@ card() { [ "$CARDS" -gt 1 ] && export CUDA_VISIBLE_DEVICES=$1; return 0; }
 SETUPS=(${SETUPS:-fa3 triton}) THIRD=${THIRD:-upstream}
 AGAIN=${AGAIN:-}
 [ "$CARDS" -ge "${#SETUPS[@]}" ] || THIRD=none AGAIN=  # shared cards have no room for it
+ONE=${SETUPS[0]} BENCHED=/tmp/specdeck-thresholds-${SETUPS[0]}.json  # of specdeck bench
 # For both backends: in turn on one card, both at once on two.
 both() {
   local place jobs=(); for place in "${!SETUPS[@]}"; do
@@ -188,11 +189,12 @@ case $PART in
     down "${started[@]}" $(cat $KEPT) ;;
   bench)
     # The load generator takes two cores at most; the servers that are not asked sleep.
-    URL=$LOCAL:30001 NAME=bench-${SETUPS[0]} measure 520 "$HERE/bench.sh"
+    URL=$LOCAL:30001 NAME=bench-$ONE measure 520 "$HERE/bench.sh"
+    [ -n "${DRY:-}" ] || cp "$OUT/bench-$ONE-thresholds.json" "$BENCHED"
     watch_cards
-    swing "${SETUPS[0]}" 30000 1 "$OUT/bench-${SETUPS[0]}-thresholds.json"
-    [ -n "${PROFILE:-}" ] && profile "${SETUPS[0]}" 30000
-    [ "${KEEP:-}" = all ] || down $(cat $KEPT) ;;
+    read_rounds "$ONE" 30000 1 off,s1k1d2,s3k1d4 --auto "$BENCHED" ;;
+  swing) watch_cards; swing "$ONE" 30000 1 "$BENCHED" ;;
+  profile) watch_cards; profile "$ONE" 30000; down $(cat $KEPT) ;;
   answers)
     export ACC=
     EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"
@@ -258,11 +260,11 @@ case $PART in
     draws 31071 off control
     wait
     down "${started[@]}" ;;
-  *) echo "beside.sh: 'times', 'more' or 'answers', not '$PART'" >&2; exit 2 ;;
+  *) echo "beside.sh: no part is called '$PART'" >&2; exit 2 ;;
 esac
 [ -n "${DRY:-}" ] && exit 0
-grep -a -h -i -E "specdeck: (off|tier left|plugin)|Traceback" "$OUT"/specdeck*.log | cut -c1-250 | sort | uniq -c | head -20
-for log in "$OUT"/*.log; do tail -c 60000 "$log" > "$log.end"; rm "$log"; done
 shopt -s nullglob  # a run of which nothing came still gives its logs
+grep -a -h -i -E "specdeck: (off|tier left|plugin)|Traceback" /dev/null "$OUT"/specdeck*.log | cut -c1-250 | sort | uniq -c | head -20
+for log in "$OUT"/*.log; do tail -c 60000 "$log" > "$log.end"; rm "$log"; done
 [ -n "${WATCH:-}" ] && kill $WATCH
 (cd "$OUT" && set -- ./*.json ./*.csv ./bench-*.html ./bench-*.txt ./*.log.end && tar czf results.tgz "$@" && rm -f "$@")

@@ -41,7 +41,7 @@ class Server:
 
     def __init__(self, session: aiohttp.ClientSession, name: str, url: str) -> None:
         self.session, self.name, self.url = session, name, url
-        self.generation = 0
+        self.generation = self.epoch = 0
         self.random = random.Random(7)
         self.ids = (1000, 30_000)
         """Token ids of prompts; one beyond the vocabulary ends a server on a GPU."""
@@ -54,14 +54,20 @@ class Server:
             return await reply.json(content_type=None)
 
     async def put(self, **body: Any) -> tuple[int, Any]:
+        takeover = None
         if not self.generation:
-            # Others, and earlier runs, have commanded this server.
-            self.generation = max(int(time.time()), (await self.get("/speculation"))["generation"])
+            # Others, and earlier runs, have commanded this server; a claim may still stand.
+            state, takeover = await self.get("/speculation"), True
+            self.epoch = state["epoch"]
+            self.generation = max(int(time.time()), state["generation"])
         self.generation += 1
+        body |= {"holder": "bench", "epoch": self.epoch, "generation": self.generation}
+        body |= {"takeover": takeover}
         given = {name: value for name, value in body.items() if value is not None}
-        body = {"holder": "bench", "epoch": 0, "generation": self.generation} | given
-        async with self.session.put(self.url + "/speculation", json=body) as reply:
-            return reply.status, await reply.json(content_type=None)
+        async with self.session.put(self.url + "/speculation", json=given) as reply:
+            answer = await reply.json(content_type=None)
+            self.epoch = answer.get("epoch", self.epoch)  # taking over makes a new one
+            return reply.status, answer
 
     async def tier(self, name: str) -> float:
         """Ask for a tier; returns seconds until every rank reports it."""
@@ -313,7 +319,8 @@ async def main() -> None:
     parser.add_argument("--label", required=True)
     parser.add_argument("--flavours", default="", help="off in each of these, in the rounds")
     parser.add_argument(
-        "--auto", help="files of this script, by commas: auto on their thresholds, in the rounds"
+        "--auto",
+        help="auto in the rounds, on thresholds of files of this script, or of specdeck bench",
     )
     parser.add_argument("--parts", default="rounds,auto,latency")
     parser.add_argument("--out", required=True)
@@ -343,16 +350,20 @@ async def main() -> None:
             servers[STOCK] = (Server(session, STOCK, chosen.stock), False)
             result["stock_tier"] = chosen.stock_tier
         flavours = [f"off-{flavour}" for flavour in chosen.flavours.split(",") if flavour]
+        given: dict[str, Any] = {}
         known: list[dict[str, Any]] = []
         for name in (chosen.auto or "").split(","):
             if name:
                 with open(name, encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-                    known += json.load(file)["rounds"]
-        given: dict[str, Any] = {}
-        if known:
+                    read = json.load(file)
+                if "boundaries" in read:
+                    given = read
+                known += read.get("rounds", [])
+        if known and not given:
             given = thresholds(
                 {tier: rates for tier, rates in table_of(known).items() if tier in tiers}
             )
+        if given:
             result["auto_on"] = given
         for tier in [*tiers, *flavours, *(["auto"] if given else [])]:
             servers[tier] = (patched, True)

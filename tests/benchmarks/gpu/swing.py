@@ -49,7 +49,9 @@ async def main() -> None:
     parser.add_argument("--patched", required=True, help="URL of a server with the plugin")
     parser.add_argument("--upstream", help="URL of a server with SGLang's own adaptive policy")
     parser.add_argument("--tiers", required=True, help="fixed tiers to compare with")
-    parser.add_argument("--thresholds", required=True, help="file of rounds.py, or JSON itself")
+    parser.add_argument(
+        "--thresholds", required=True, help="file of rounds.py or of specdeck bench, or JSON itself"
+    )
     parser.add_argument("--low", type=int, default=1)
     parser.add_argument("--high", type=int, default=256)
     parser.add_argument("--phases", type=int, default=6)
@@ -64,7 +66,8 @@ async def main() -> None:
     text = chosen.thresholds
     if not text.lstrip().startswith("{"):
         with open(text, encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-            text = json.dumps(json.load(file)["thresholds"])
+            read = json.load(file)
+        text = json.dumps(read.get("thresholds", read))
     order, tiers = json.loads(text), chosen.tiers.split(",")
     async with aiohttp.ClientSession(
         connector=connector(), timeout=aiohttp.ClientTimeout(total=600)
