@@ -39,7 +39,9 @@ url = "$URL"
 poll_s = 0.2
 stance = "shadow"
 END
-deck -m controlplane serve --config "$WORK/specdeck.toml" > "$WORK/ready" 2> "$OUT/$NAME-deck.log" &
+# Not by `deck`: to end a function that runs in the background leaves what it started.
+PYTHONPATH=$ROOT:$DECK "$PYTHON" -m controlplane serve --config "$WORK/specdeck.toml" \
+  > "$WORK/ready" 2> "$OUT/$NAME-deck.log" &
 PLANE=$!
 finish() {
   kill "$PLANE" 2>/dev/null; wait "$PLANE" 2>/dev/null

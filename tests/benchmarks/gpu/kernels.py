@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from rounds import Server, connector
+from rounds import PROMPT, Server, connector
 
+KV_SLOTS = 100_000
+"""Fewer than the servers of beside.sh have: all clients must run while a round is recorded."""
+LONGEST_ROUND_S = 0.02
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
@@ -89,16 +92,24 @@ def written(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*.trace.json.gz") if path.stat().st_size]
 
 
-async def record(server: Server, clients: int, steps: int) -> dict[str, Any]:
+async def record(server: Server, clients: int, steps: int, patched: bool) -> dict[str, Any]:
     """Profile ``steps`` forward passes at a constant batch."""
     folder = Path(tempfile.mkdtemp(prefix="profile-"))
-    jobs = [asyncio.create_task(server.generate(1200)) for _ in range(clients)]
-    await asyncio.sleep(1.5)
+    answer = min(1200, KV_SLOTS // clients - PROMPT)
+    jobs = [asyncio.create_task(server.generate(answer)) for _ in range(clients)]
+    running = 0
+    while running < clients and not any(job.done() for job in jobs):
+        await asyncio.sleep(0.05)
+        running = (await server.count(patched))[3]
+    await asyncio.sleep(0.2)
     body = {"output_dir": str(folder), "num_steps": steps, "activities": ["GPU"],
             "with_stack": False, "record_shapes": False}  # fmt: skip
     async with server.session.post(server.url + "/start_profile", json=body) as reply:
         if reply.status != 200:
             raise RuntimeError(f"{reply.status} {await reply.text()}")
+    await asyncio.sleep(steps * LONGEST_ROUND_S)
+    if any(job.done() for job in jobs):
+        raise RuntimeError(f"not all {clients} requests ran while rounds were recorded")
     for _ in range(300):
         await asyncio.sleep(0.1)
         found = written(folder)
@@ -143,7 +154,7 @@ async def main() -> None:
                 try:
                     if tier:
                         await server.tier(tier)
-                    row |= await record(server, clients, chosen.steps)
+                    row |= await record(server, clients, chosen.steps, bool(tier))
                 except (RuntimeError, aiohttp.ClientError, TimeoutError) as error:
                     row["error"] = repr(error)
                 result["cases"].append(row)
