@@ -16,6 +16,16 @@ CHARACTERS_PER_TOKEN = 4
 FIRST_ID, LAST_ID = 1000, 30_000
 """Ids every common vocabulary holds, special ones left out."""
 MOST_FILE_BYTES = 512 * 2**20
+VARIED = 0.25
+"""How far answers are longer or shorter than asked for, as a share.
+
+Answers of one length fall in step: an engine admits whoever waits together, and they end together.
+Prefill then interrupts fewer steps from minute to minute.  On an H200 (SGLang 0.5.17, 8B shape,
+triton, 64 clients, 256 tokens) six windows of one tier, one after the other, rose from 7,532 to
+8,754 tok/s, and at 128 clients four rose from 12,046 to 15,317.
+"""
+DECK = 16
+"""Answers whose lengths together have the mean that was asked for."""
 KINDS = "builtin, ids, ids:VOCABULARY, sharegpt:FILE, lengths:[VOCABULARY:]FILE"
 
 MIX = (
@@ -84,13 +94,13 @@ def make(kind: str, input_len: int, output_len: int, seed: int) -> Prompts:
     """
     generator = random.Random(f"{seed}/prompts")
     name, _, rest = kind.partition(":")
-    lengths = f"{input_len} tokens in, {output_len} out"
+    lengths = f"{input_len} tokens in, {output_len} ± {round(output_len * VARIED)} out"
     if name == "builtin" and not rest:
         supply = _mix(generator, input_len, output_len)
         return Prompts(f"built-in mix, about {lengths}", True, output_len, supply)
     if name == "ids":
         top = LAST_ID if not rest else _vocabulary(rest)
-        pairs = itertools.repeat((input_len, output_len))
+        pairs = ((input_len, output) for output in varied(generator, output_len))
         supply = _ids(generator, pairs, top)
         return Prompts(f"random token ids, {lengths}", False, output_len, supply)
     if name == "sharegpt" and rest:
@@ -108,6 +118,14 @@ def make(kind: str, input_len: int, output_len: int, seed: int) -> Prompts:
         mean = fmean(output for _, output in known)
         return Prompts(words, False, mean, _ids(generator, itertools.cycle(known), top))
     raise PromptsError(f"prompts {kind!r}: choose one of {KINDS}")
+
+
+def varied(generator: random.Random, mean: int) -> Iterator[int]:
+    """Lengths around a mean, evenly spread, in random order; each deck of them has the mean."""
+    most = round(mean * VARIED)
+    deck = [mean + round(most * (2 * place / (DECK - 1) - 1)) for place in range(DECK)]
+    while True:
+        yield from generator.sample(deck, DECK)
 
 
 def _vocabulary(text: str) -> int:
@@ -128,11 +146,11 @@ def _ids(
 
 def _mix(generator: random.Random, input_len: int, output_len: int) -> Iterator[Prompt]:
     size = input_len * CHARACTERS_PER_TOKEN
-    while True:
+    for output in varied(generator, output_len):
         parts = [f"Case {generator.getrandbits(40):010x}."]
         while sum(map(len, parts)) < size:
             parts.append(generator.choice(MIX))
-        yield Prompt(" ".join(parts)[: max(size, 16)], "", output_len)
+        yield Prompt(" ".join(parts)[: max(size, 16)], "", output)
 
 
 def _texts(generator: random.Random, texts: list[tuple[str, int]]) -> Iterator[Prompt]:

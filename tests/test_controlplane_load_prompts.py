@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.load_prompts import PromptsError, make, recorded_lengths, sharegpt
+from controlplane.load_prompts import DECK, PromptsError, make, recorded_lengths, sharegpt
 
 
 def bodies(kind: str, count: int = 4, seed: int = 1) -> list[dict[str, object]]:
@@ -19,13 +19,33 @@ def bodies(kind: str, count: int = 4, seed: int = 1) -> list[dict[str, object]]:
     return [json.loads(prompt.body(prompt.output)) for prompt in taken]
 
 
+def answers(kind: str, count: int, output: int = 64) -> list[int]:
+    """Output tokens asked for."""
+    prompts = make(kind, 32, output, 1)
+    return [prompts.next().output for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["builtin", "ids"])
+@pytest.mark.parametrize("output", [1, 2, 7, 64, 1000])
+def test_answers_differ_in_length_lest_clients_fall_in_step(kind: str, output: int) -> None:
+    sent = answers(kind, DECK * 4, output)
+    assert sum(sent) == output * len(sent)
+    assert min(sent) >= max(output * 0.7, 1)
+    assert max(sent) <= output * 1.3
+    if output >= DECK * 2:
+        # In another order each time: the same order would keep clients in step as well.
+        decks = {tuple(sent[begin : begin + DECK]) for begin in range(0, len(sent), DECK)}
+        assert len(decks) == 4
+        assert all(len(set(one)) == DECK for one in decks)
+
+
 def test_the_built_in_mix_is_text_of_about_the_asked_length_without_a_shared_beginning() -> None:
     sent = bodies("builtin", 20)
     texts = [str(body["text"]) for body in sent]
     assert {len(text) for text in texts} == {32 * 4}
     assert len({text[:12] for text in texts}) == 20
     assert all(body["stream"] is True for body in sent)
-    assert all(body["sampling_params"]["max_new_tokens"] == 64 for body in sent)  # type: ignore[index]
+    assert all(48 <= answer <= 80 for answer in answers("builtin", 20))
 
 
 def test_token_ids_have_exactly_the_asked_length_and_stay_in_the_vocabulary() -> None:
