@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 
 from controlplane.benchrun_messages import BenchRequest
 from controlplane.capabilities import observing_only
 from controlplane.errors import ProblemError
 from controlplane.load_prompts import PromptsError, make
 from controlplane.runner import Runner
-from store.observations import EngineFacts, Gap
+from store.observations import EngineFacts, Gap, Sample
 
 LOOKS = 3
 """Polls in a row that must see an idle engine before it is measured."""
@@ -26,8 +27,8 @@ async def check(runner: Runner, request: BenchRequest, *, read_files: bool) -> E
         read_files: whether prompts may be read from files of this machine.
 
     Raises:
-        ProblemError: 409, it is not there, read-only, overridden or in use; 422, the request is
-            not possible on it.
+        ProblemError: 409, it is not there, read-only, overridden, held by another or in use; 422,
+            the request is not possible on it.
     """
     engine_id, facts = runner.engine_id, runner.pilot.facts
     if facts is None:
@@ -58,7 +59,7 @@ async def check(runner: Runner, request: BenchRequest, *, read_files: bool) -> E
             f'override "{in_force.reason}" by {in_force.author} is in force: release it first',
         )
     await _check_prompts(request, read_files)
-    await _check_idle(runner, request)
+    await _check_free(runner, request)
     return facts
 
 
@@ -79,7 +80,19 @@ async def _check_prompts(request: BenchRequest, read_files: bool) -> None:
         raise ProblemError(422, "not_possible", str(error)) from error
 
 
-async def _check_idle(runner: Runner, request: BenchRequest) -> None:
+def _held(engine_id: str, sample: Sample) -> ProblemError:
+    left = sample.claim_remaining_s
+    until = "" if left is None else f" for {left:.0f} s more"
+    return ProblemError(
+        409,
+        "foreign_claim",
+        f"engine {engine_id} is held by {sample.claim_holder}{until} and would obey no tier of "
+        f"ours: wait, or take it: specdeck fleet takeover {shlex.quote(engine_id)} --holder "
+        f"{shlex.quote(sample.claim_holder or '')} --reason TEXT",
+    )
+
+
+async def _check_free(runner: Runner, request: BenchRequest) -> None:
     seq, idle, busy = 0, 0, 0
     for _ in range(MOST_LOOKS):
         runner.wake()
@@ -96,6 +109,9 @@ async def _check_idle(runner: Runner, request: BenchRequest) -> None:
             raise ProblemError(
                 409, "not_reached", f"engine {runner.engine_id} does not answer: {seen.message}"
             )
+        pilot = runner.pilot
+        if seen.claim_holder not in (None, pilot.holder, pilot.takeover_from or None):
+            raise _held(runner.engine_id, seen)
         there = (seen.concurrency or 0) + (seen.queued or 0) + (seen.prefilling or 0)
         idle, busy = (0, there) if there else (idle + 1, busy)
         if idle >= LOOKS or request.allow_traffic:

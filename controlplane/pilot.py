@@ -50,8 +50,8 @@ class Pilot:
         """The holder whose claim a person decided to take over."""
         self.intake = Intake(settings.id)
         """What the controller took in beside observations and is not stored yet."""
+        self.holder = holder
         self._settings = settings
-        self._holder = holder
         self._costs: tuple[StepCost, ...] = ()
         self._config: ControllerConfig | None = None
         self._state: ControllerState | None = None
@@ -108,7 +108,7 @@ class Pilot:
         self._config = ControllerConfig(
             policy=self.policy,
             facts=self.facts,
-            holder=self._holder,
+            holder=self.holder,
             costs=self._costs,
             read_only=observing_only(self.facts) is not None,
             turn=self.turn,
@@ -155,7 +155,7 @@ class Pilot:
         if self._config is None or self._state is None:
             self.intake.stepped(seq, utc_ms, None)
             return self._before_contact(observation), None, None
-        holds = isinstance(observation, Sample) and observation.claim_holder == self._holder
+        holds = isinstance(observation, Sample) and observation.claim_holder == self.holder
         if self.takeover_from and holds:
             # Once it is ours, another holder is foreign again, this one included.
             self.take_over("")

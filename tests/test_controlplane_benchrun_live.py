@@ -13,12 +13,13 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from controlplane.benchrun_apply import policy_request
 from controlplane.benchrun_messages import BenchRequest, BenchState, BenchStatus, CancelRequest
 from controlplane.client import ControlPlaneClient, RefusedError
-from controlplane.messages import OverrideRequest, ReleaseRequest
+from controlplane.messages import OverrideRequest, ReleaseRequest, TakeoverRequest
 from engine_patch.contract_words import Mode
 from store.policies import Stance
 from tests.controlplane_rig import (
@@ -313,6 +314,24 @@ async def test_a_persons_override_outranks_it(engine: EmbeddedEngine, tmp_path: 
         held = await client.override(ENGINE)
         assert held is not None
         assert held.author == "op2"
+
+
+async def test_an_engine_that_another_holds_is_measured_once_it_is_taken(tmp_path: Path) -> None:
+    order = {"holder": "night's job", "epoch": 0, "generation": 1, "mode": "off"}
+    request = wanted(tiers=("s3k1d4",))
+    with embedded_engine("--tiers", ",".join(TIERS)) as own:
+        async with httpx.AsyncClient(base_url=own.url, trust_env=False) as engine:
+            (await engine.put("/speculation", json=order)).raise_for_status()
+        shadow = settings_of(tmp_path, own.url, engine={"stance": "shadow"})
+        async with control_plane(shadow) as running, running.client() as client:
+            await reached(running)
+            with pytest.raises(RefusedError, match=r"held by night's job and.*--holder 'night'"):
+                await client.start_benchmark(ENGINE, request)
+            take = TakeoverRequest(holder="night's job", author="op1", reason="to measure")
+            await client.take_over(ENGINE, take)
+            status = await ended(client, await client.start_benchmark(ENGINE, request))
+            assert status.state is BenchState.DONE
+            assert [one.not_comparable for one in status.points] == [()]
 
 
 async def test_a_restarted_engine_is_measured_again(tmp_path: Path) -> None:
