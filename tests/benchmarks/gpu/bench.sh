@@ -8,7 +8,7 @@ HERE=$(cd "$(dirname "$0")" && pwd); ROOT=$(cd "$HERE/../../.." && pwd)
 OUT=${OUT:-/tmp/out}; mkdir -p "$OUT"
 TIERS=${TIERS:-off,s3k1d4,s2k4d16}
 CLIENTS=${CLIENTS:-1,4,16,64,128,256}
-APPLIED=${APPLIED:-$CLIENTS}  # where automation is then measured
+APPLIED=${APPLIED:-$CLIENTS}  # where automation is then measured; none: nowhere
 NAME=${NAME:-bench}
 # The control plane's own packages, where the machine has none: see README.md.
 DECK=${DECK:-$ROOT/.gpu/deck}
@@ -68,6 +68,6 @@ bench export "$OUT/$NAME.json" --to thresholds -o "$OUT/$NAME-thresholds.json"
 bench report "$OUT/$NAME.json" -o "$OUT/$NAME.html" || true
 ID=$(bench list gpu --url "$AT" | sed -n '1s/benchmark \([^ ]*\) .*/\1/p')
 bench apply gpu "$ID" --as active --yes --author bench --url "$AT" | tee "$OUT/$NAME-applied.txt" || exit 1
-deck -m tests.benchmarks.bench_applied --plane "$AT" --engine-id gpu --engine "$URL" --tiers "$TIERS" \
+[ "$APPLIED" = none ] || deck -m tests.benchmarks.bench_applied --plane "$AT" --engine-id gpu --engine "$URL" --tiers "$TIERS" \
   --clients "$APPLIED" --window "${WINDOW:-3}" --in "${IN:-128}" --out "${ANSWER:-256}" \
   --prompts "${PROMPTS:-ids}" --bench "$OUT/$NAME.json" --label "$NAME" --json "$OUT/$NAME-auto.json"
