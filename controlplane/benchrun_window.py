@@ -95,7 +95,7 @@ def measured(
     in_flight = fmean(report.in_flight for report in inside)
     told = _standing_queue(seen)
     bound = _client_bound(window, inside, first, last, seconds)
-    unread = _unread(window, counted, tok_s)
+    unread = _unread(window, counted, tok_s, (last.cpu_s - first.cpu_s) / seconds, bool(bound))
     identity = facts.identity
     cap = None
     if identity is not None and identity.max_running_requests is not None:
@@ -125,7 +125,7 @@ def measured(
         queued=told,
         graph_misses=_rise(counted, "graph_misses") if _has_graphs(window.tier, facts) else None,
         retractions=_rise(counted, "retractions"),
-        client_bound=bool(bound) or bool(unread),
+        client_bound=bool(bound),
         ttft_s=_median(one.ttft_s for one in ended if not one.error),
         tpot_s=_median(one.tpot_s for one in whole),
         at_utc_ms=window.at_utc_ms,
@@ -238,8 +238,16 @@ def _client_bound(
     return tuple(found)
 
 
-def _unread(window: Window, counted: Sequence[Sample], tok_s: float) -> tuple[str, ...]:
-    """Whether the engine made tokens that the load had not read yet."""
+def _unread(
+    window: Window, counted: Sequence[Sample], tok_s: float, cpu: float, bound: bool
+) -> tuple[str, ...]:
+    """Whether the engine made tokens that the load had not read yet.
+
+    Where the load generator was not the bottleneck they wait before it, most likely in the server's
+    HTTP process, which sends a part for each step of each request.  With ``off`` every token is a
+    part: SGLang 0.5.17 on an H200 made 11,795 a second for 128 clients, of which 7,964 arrived
+    while the generator used half a core at most.
+    """
     fresh = [one for one in counted if one.fresh and one.decode_tokens is not None]
     if len(fresh) < 2 or fresh[0].boot_id != fresh[-1].boot_id:
         return ()
@@ -249,7 +257,13 @@ def _unread(window: Window, counted: Sequence[Sample], tok_s: float) -> tuple[st
     made = ((fresh[-1].decode_tokens or 0) - (fresh[0].decode_tokens or 0)) / seconds
     if tok_s >= (1 - UNREAD) * made:
         return ()
-    return (f"client-bound: the engine made {made:.0f} tok/s, the load generator read {tok_s:.0f}",)
+    if bound:
+        return (f"the engine made {made:.0f} tok/s, the load generator read {tok_s:.0f}",)
+    return (
+        f"the engine made {made:.0f} tok/s, {tok_s:.0f} arrived, and the load generator used only "
+        f"{100 * cpu:.0f} % of a core: most likely the server's HTTP process is behind; started "
+        "with --stream-interval 4 it sends fewer, longer parts",
+    )
 
 
 def _obstacles(

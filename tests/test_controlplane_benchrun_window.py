@@ -164,7 +164,7 @@ def test_what_spoils_a_window_is_named() -> None:
     ("changes", "engine_tok_s", "words"),
     [
         ({"lags_ms": (30.0, 30.0)}, 800.0, "30.0 ms late on average, 8 % of a request's time"),
-        ({}, 1000.0, "the engine made 1000 tok/s, the load generator read 800"),
+        ({"lags_ms": (30.0, 30.0)}, 1000.0, "made 1000 tok/s, the load generator read 800"),
     ],
 )
 def test_a_point_whose_client_was_the_bottleneck_is_never_the_servers(
@@ -174,6 +174,14 @@ def test_a_point_whose_client_was_the_bottleneck_is_never_the_servers(
     assert made.client_bound
     assert any(words in text for text in made.not_comparable)
     assert any("the load generator was the bottleneck" in text for text in obstacles(made))
+
+
+def test_tokens_that_wait_in_the_server_are_not_held_against_the_load_generator() -> None:
+    made = point(engine=samples(1000.0))
+    assert not made.client_bound
+    (reason,) = obstacles(made)
+    assert "the engine made 1000 tok/s, 800 arrived, and the load generator used only" in reason
+    assert "--stream-interval" in reason
 
 
 def test_a_generator_that_uses_a_whole_core_is_the_bottleneck() -> None:

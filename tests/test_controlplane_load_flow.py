@@ -52,7 +52,7 @@ async def test_a_closed_loop_keeps_its_clients_busy_and_follows_orders(engine: E
         assert {one.error for one in ended} == {""}
         whole = [one for one in ended if not one.cut]
         assert whole
-        assert {one.output_tokens for one in whole} == {48}
+        assert {one.output_tokens for one in whole} <= set(range(36, 61))
         cut = {one.output_tokens for one in ended if one.cut}
         assert len(cut) > 1, "clients that begin together would run in step"
         for one in whole:
