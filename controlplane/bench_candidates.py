@@ -106,6 +106,8 @@ def _much_slower(off: Series, plain: Series) -> bool:
 def rates_of(names: Sequence[str], tiers: Mapping[str, Series]) -> dict[str, dict[int, float]]:
     """Tokens per second of each tier at each concurrency where there is something to choose.
 
+    With ``off`` among them: where its speed is known.
+
     Between two measured concurrencies a tier is interpolated (both axes logarithmic), beyond them
     it is not known.
     """
@@ -121,6 +123,9 @@ def rates_of(names: Sequence[str], tiers: Mapping[str, Series]) -> dict[str, dic
     }
     least = min(2, len(names))
     known = {at for at in measured if sum(at in speeds for speeds in rates.values()) >= least}
+    if OFF in rates:
+        # Without off's speed nothing says whether a tier pays there, and off is the busiest.
+        known &= rates[OFF].keys()
     return {
         name: {at: speed for at, speed in speeds.items() if at in known}
         for name, speeds in rates.items()

@@ -102,6 +102,7 @@ def propose(
             "thresholds need a speculating tier and off (or a plain server) measured at the same "
             "concurrencies without anything in the way"
         )
+    notes += _left_out(names, grid, tiers)
     chosen = _assign(names, grid, rates)
     used = [name for name in names if name in chosen.values()]
     boundaries = _boundaries(used, grid, chosen, rates, tiers, dp_size)
@@ -138,6 +139,22 @@ def propose(
         gain=_gain(predicted),
         notes=tuple(notes),
     )
+
+
+def _left_out(names: Sequence[str], grid: Sequence[int], tiers: Mapping[str, Series]) -> list[str]:
+    """Says at which loads off was measured in vain, and others were not."""
+    if OFF not in names:
+        return []
+    vain = {one.concurrency for one in tiers[OFF].left_out}
+    there = {at for name in names for at in tiers[name].cells}
+    lost = sorted((vain & there) - set(grid))
+    if not lost:
+        return []
+    at = ", ".join(map(str, lost))
+    return [
+        f"nothing is proposed from what was measured at {at}: off has no usable run there, so "
+        "nothing says whether speculation pays"
+    ]
 
 
 def _assign(

@@ -22,6 +22,7 @@ from engine_patch.contract_words import OffKind
 from engine_patch.tier import OFF
 
 KIT = Path(__file__).parent / "samples/h200-0.5.17"
+RESULTS = Path(__file__).parent / "benchmarks/results"
 GRID = (1, 4, 16, 64, 128, 256)
 
 
@@ -103,6 +104,18 @@ def test_three_tiers_are_ordered_from_tree_to_off() -> None:
     assert [_tier_at(proposal, at) for at in GRID] == ["s2k4d16"] * 2 + ["s3k1d4"] * 2 + ["off"] * 2
     assert proposal.worst_share_of_best == 1
     assert proposal.predicted[0].against["off"] == pytest.approx(1.0)
+
+
+def test_nothing_is_proposed_from_loads_at_which_off_could_not_be_measured() -> None:
+    # On an H200 answers arrived more slowly than off decoded them at 128 and 256 clients: chains
+    # alone were left there, and what pays at 16 must not come back because nothing else is known.
+    file = read(RESULTS / "gpu-2026-11-30-x1-3/bench-triton.json")
+    proposal = propose(file.points)
+    assert proposal.thresholds.tiers == ("s3k1d4", "off")
+    assert 16 < proposal.thresholds.boundaries[0].up_at <= 64
+    assert proposal.worst_share_of_best == 1.0
+    assert [one.concurrency for one in proposal.predicted] == [1, 4, 16, 64]
+    assert any("measured at 128, 256: off has no usable run" in note for note in proposal.notes)
 
 
 def test_noise_does_not_order_tiers_against_the_load() -> None:
