@@ -194,7 +194,7 @@ case $PART in
     watch_cards
     read_rounds "$ONE" 30000 1 off,s1k1d2,s3k1d4 --auto "$BENCHED" ;;
   swing) watch_cards; swing "$ONE" 30000 1 "$BENCHED" ;;
-  profile) watch_cards; profile "$ONE" 30000; down $(cat $KEPT) ;;
+  profile) PROFILE=${PROFILE:-off}; watch_cards; profile "$ONE" 30000; down $(cat $KEPT) ;;
   answers)
     export ACC=
     EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"

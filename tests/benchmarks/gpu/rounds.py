@@ -165,6 +165,8 @@ async def rounds(
     accept = [m["spec_accept_length"] for m in metas if m.get("spec_accept_length")]
     return {
         "clients": clients,
+        # Wall clock, to be held against that of cards.csv.
+        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "round_ms": round(whole, 4),
         "round_ms_median": round(statistics.median(pieces), 4),
         "rounds": points[-1][1] - points[0][1],
