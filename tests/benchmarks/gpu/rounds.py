@@ -153,6 +153,8 @@ async def rounds(
         if running == clients and (not points or steps > points[-1][1]):
             points.append((moment, steps, done))
         await asyncio.sleep(0.02)
+    # Wall clock, to be held against that of cards.csv.
+    ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     metas = await asyncio.gather(*jobs)
     begin = points[0][0] + lead if points else 0.0
     points = [point for point in points if begin <= point[0] <= begin + seconds + 0.6]
@@ -165,8 +167,7 @@ async def rounds(
     accept = [m["spec_accept_length"] for m in metas if m.get("spec_accept_length")]
     return {
         "clients": clients,
-        # Wall clock, to be held against that of cards.csv.
-        "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "ended": ended,
         "round_ms": round(whole, 4),
         "round_ms_median": round(statistics.median(pieces), 4),
         "rounds": points[-1][1] - points[0][1],
