@@ -205,7 +205,7 @@ def _boundaries(
             share = lead[0] / (lead[0] - lead[1]) if lead[0] > 0 > lead[1] else 0.5
         # Measured by clients, applied by running requests, which are fewer.
         below, above = _batch(tiers[quiet], low), _batch(tiers[busy], high)
-        first = math.floor(below) + 1
+        first = math.ceil(below) + 1
         crossing = math.exp(math.log(below) + share * (math.log(above) - math.log(below)))
         up_at = max(min(math.ceil(crossing), math.floor(above)), first)
         down_at = min(max(math.floor(crossing * (1 - GAP)), math.ceil(below)), up_at - 1)

@@ -256,3 +256,16 @@ def test_thresholds_count_the_requests_that_ran_and_not_the_clients() -> None:
     told = [point.model_copy(update={"running": None}) for point in points]
     (by_clients,) = propose(told).policy.boundaries
     assert by_clients.up_at == pytest.approx(2 * boundary.up_at, abs=2)
+
+
+def test_the_tier_that_wins_alone_runs_while_one_request_does() -> None:
+    # A client is between two requests for a moment: its mean running batch is below 1.
+    runs = [
+        BenchPoint(tier=tier, concurrency=at, tok_s=speed, running=at * 0.93)
+        for tier, speeds in (("s2k4d16", (295, 900)), ("s3k1d4", (294, 1100)), ("off", (206, 790)))
+        for at, speed in zip((1, 4), speeds, strict=True)
+    ]
+    proposal = propose(runs)
+    assert proposal.thresholds.tiers[:2] == ("s2k4d16", "s3k1d4")
+    assert _tier_at(proposal, 1) == _tier_back_at(proposal, 1) == "s2k4d16"
+    assert _tier_at(proposal, 4) == "s3k1d4"
