@@ -103,6 +103,9 @@ def bench(
             help="builtin, ids, ids:VOCABULARY, sharegpt:FILE or lengths:[VOCABULARY:]FILE."
         ),
     ] = "builtin",
+    stream_interval: Annotated[
+        int, typer.Option(min=1, max=1000, help="Tokens of an answer that are sent together.")
+    ] = 1,
     allow_traffic: Annotated[
         bool, typer.Option("--allow-traffic", help="Measure although others use the engine.")
     ] = False,
@@ -135,6 +138,7 @@ def bench(
             input_len=input_len,
             output_len=output_len,
             prompts=read_prompts(prompts),
+            stream_interval=stream_interval,
             allow_traffic=allow_traffic,
             author=author or login(),
             reason=reason,

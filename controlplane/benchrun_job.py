@@ -136,6 +136,7 @@ class Job:
             lengths=(None, None) if varied else (request.input_len, request.output_len),
         )
         busiest = max(load.clients for load in loads)
+        sweep.notes += request.notes
         sweep.notes += [
             f"{tier} serves at most {limit} requests here: it was not measured above"
             for tier, limit in most.items()
@@ -163,6 +164,7 @@ class Job:
             prompts=request.prompts,
             input_len=request.input_len,
             output_len=request.output_len,
+            stream_interval=request.stream_interval,
             seed=request.seed,
             max_seconds=min(request.budget_s + MARGIN_S, 86_400.0),
         )

@@ -29,6 +29,8 @@ class BenchRequest(Frozen):
         prompts: ``builtin``, ``ids``, ``ids:VOCABULARY``, ``sharegpt:FILE``,
             ``lengths:FILE``, ``lengths:VOCABULARY:FILE``; files are read on the control plane's
             machine.
+        stream_interval: tokens of an answer that the engine sends together (SGLang's sampling
+            parameter of that name); more than 1 relieves its HTTP process.
         allow_traffic: measure although, or while, others use the engine.
         author, reason: who asks, and why; both are recorded.
     """
@@ -42,10 +44,21 @@ class BenchRequest(Frozen):
     input_len: int = Field(default=128, ge=1, le=1_000_000)
     output_len: int = Field(default=256, ge=2, le=1_000_000)
     prompts: str = Field(default="builtin", max_length=500)
+    stream_interval: int = Field(default=1, ge=1, le=1000)
     allow_traffic: bool = False
     seed: int = Field(default=1, ge=0, le=2**31)
     author: str = Field(min_length=1, max_length=150)
     reason: str = Field(default="", max_length=300)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the results must know of the request."""
+        if self.stream_interval == 1:
+            return ()
+        return (
+            f"answers came in parts of {self.stream_interval} tokens or more: clients that are "
+            "sent each token by itself may get less",
+        )
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:

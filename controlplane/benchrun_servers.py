@@ -134,7 +134,7 @@ async def measure(
         subjects[PLAIN] = await _subject(PLAIN, plain_url, request, api_key, clock)
         second = await _subject(spec_tier, spec_url, request, api_key, clock)
         subjects[second.tier] = second
-        notes = _notes(subjects)
+        notes = [*request.notes, *_notes(subjects)]
         await _check_idle(subjects, request)
         loads = [Load(0, rate) for rate in request.rates_s] or [
             Load(clients) for clients in sorted(request.concurrency)
@@ -222,6 +222,7 @@ async def _subject(
                 prompts=request.prompts,
                 input_len=request.input_len,
                 output_len=request.output_len,
+                stream_interval=request.stream_interval,
                 seed=request.seed,
                 max_seconds=request.budget_s + 120,
             )

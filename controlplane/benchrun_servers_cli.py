@@ -54,6 +54,9 @@ def run_servers(
             help="builtin, ids, ids:VOCABULARY, sharegpt:FILE or lengths:[VOCABULARY:]FILE."
         ),
     ] = "builtin",
+    stream_interval: Annotated[
+        int, typer.Option(min=1, max=1000, help="Tokens of an answer that are sent together.")
+    ] = 1,
     allow_traffic: Annotated[
         bool, typer.Option("--allow-traffic", help="Measure although others use a server.")
     ] = False,
@@ -75,6 +78,7 @@ def run_servers(
             input_len=input_len,
             output_len=output_len,
             prompts=prompts,
+            stream_interval=stream_interval,
             allow_traffic=allow_traffic,
             author=login(),
         )

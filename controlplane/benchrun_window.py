@@ -261,8 +261,8 @@ def _unread(
         return (f"the engine made {made:.0f} tok/s, the load generator read {tok_s:.0f}",)
     return (
         f"the engine made {made:.0f} tok/s, {tok_s:.0f} arrived, and the load generator used only "
-        f"{100 * cpu:.0f} % of a core: most likely the server's HTTP process is behind; started "
-        "with --stream-interval 4 it sends fewer, longer parts",
+        f"{100 * cpu:.0f} % of a core: most likely the server's HTTP process is behind; with "
+        "--stream-interval 4 (here, or at the server for everybody) it sends fewer, longer parts",
     )
 
 

@@ -185,7 +185,9 @@ class Flow:
                 self._drop(sender)
 
     async def _one(self, sender: _Sender, prompt: Prompt, output: int) -> FlowRequest:
-        wire = sender.connection.encode("POST", "/generate", prompt.body(output))
+        wire = sender.connection.encode(
+            "POST", "/generate", prompt.body(output, self.settings.stream_interval)
+        )
         cut, sender.begun = not sender.begun, True
         sender.last, sender.first_ms, sender.busy = b"", None, True
         sent = now_ms()

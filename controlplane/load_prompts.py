@@ -57,12 +57,14 @@ class Prompt:
     ids: str
     output: int
 
-    def body(self, output: int) -> bytes:
-        """The streamed request for ``output`` tokens."""
+    def body(self, output: int, stream_interval: int = 1) -> bytes:
+        """The streamed request for ``output`` tokens, in parts of ``stream_interval`` or more."""
         given = f'"text":{json.dumps(self.text)}' if self.text is not None else self.ids
+        # Only where it is asked for: a server may not know it.
+        parts = "" if stream_interval == 1 else f',"stream_interval":{stream_interval}'
         return (
             f'{{{given},"stream":true,"sampling_params":{{"temperature":0,'
-            f'"max_new_tokens":{output},"ignore_eos":true}}}}'
+            f'"max_new_tokens":{output},"ignore_eos":true{parts}}}}}'
         ).encode()
 
 

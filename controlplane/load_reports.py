@@ -24,6 +24,7 @@ class FlowSettings(Frozen):
         prompts: ``builtin``, ``ids``, ``ids:VOCABULARY``, ``sharegpt:FILE``, ``lengths:FILE`` or
             ``lengths:VOCABULARY:FILE``.
         input_len, output_len: tokens per request where the prompts do not say.
+        stream_interval: tokens of an answer that the server sends together.
         seed: the same seed sends the same prompts and arrivals.
         request_timeout_s: seconds after which a request counts as failed.
         max_seconds: the flow ends after so long whatever it is told.
@@ -34,6 +35,7 @@ class FlowSettings(Frozen):
     prompts: str = "builtin"
     input_len: int = Field(default=128, ge=1, le=1_000_000)
     output_len: int = Field(default=256, ge=1, le=1_000_000)
+    stream_interval: int = Field(default=1, ge=1, le=1000)
     seed: int = 1
     request_timeout_s: float = Field(default=300.0, gt=0, le=3600)
     max_seconds: float = Field(default=3600.0, gt=0, le=86_400)

@@ -80,7 +80,7 @@ async def keep_running(machine: Machine, low: int, high: int, period_s: float, a
     while True:
         wanted = high if (loop.time() - begun) % period_s >= period_s / 2 else low
         while len(under_way) < wanted:
-            _, answer = machine.host.submit(128, 2048, ignore_eos=True, stream=False)
+            _, answer = machine.host.submit(128, 2048, ignore_eos=True, part=0)
             under_way.add(answer.left)
         if under_way:
             await asyncio.wait(under_way, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)

@@ -329,9 +329,11 @@ async def test_an_engine_that_another_holds_is_measured_once_it_is_taken(tmp_pat
                 await client.start_benchmark(ENGINE, request)
             take = TakeoverRequest(holder="night's job", author="op1", reason="to measure")
             await client.take_over(ENGINE, take)
+            request = request.model_copy(update={"stream_interval": 8})
             status = await ended(client, await client.start_benchmark(ENGINE, request))
             assert status.state is BenchState.DONE
             assert [one.not_comparable for one in status.points] == [()]
+            assert any("answers came in parts of 8 tokens" in note for note in status.notes)
 
 
 async def test_a_restarted_engine_is_measured_again(tmp_path: Path) -> None:

@@ -65,6 +65,21 @@ async def test_a_closed_loop_keeps_its_clients_busy_and_follows_orders(engine: E
         assert "load generator: at most" in load.account()
 
 
+async def test_answers_in_long_parts_are_counted_like_others(engine: Embedded) -> None:
+    async with flow(engine, stream_interval=16) as load:
+        await load.order(Load(4))
+        assert await load.until(lambda r: r.settled == 4 and r.in_flight == 4, 20)
+        first = load.reports[-1]
+        before = engine.speculation()["replicas"][0]["decode_tokens"]
+        await asyncio.sleep(3)
+        last = load.reports[-1]
+        made = engine.speculation()["replicas"][0]["decode_tokens"] - before
+        assert last.tokens - first.tokens == pytest.approx(made, rel=0.25)
+        whole = [one for r in load.reports for one in r.finished if not one.cut]
+        assert whole
+        assert {one.output_tokens for one in whole} <= set(range(36, 61))
+
+
 async def test_arrivals_come_at_their_rate(engine: Embedded) -> None:
     async with flow(engine, output_len=8) as load:
         await load.order(Load(0, 25.0))

@@ -58,6 +58,12 @@ def test_token_ids_have_exactly_the_asked_length_and_stay_in_the_vocabulary() ->
     assert bodies("ids") != bodies("ids", seed=2)
 
 
+def test_longer_parts_are_asked_for_only_where_they_are_wanted() -> None:
+    prompt = make("ids", 4, 8, 1).next()
+    assert "stream_interval" not in json.loads(prompt.body(8))["sampling_params"]
+    assert json.loads(prompt.body(8, 4))["sampling_params"]["stream_interval"] == 4
+
+
 def test_conversations_bring_their_own_answer_lengths(tmp_path: Path) -> None:
     path = tmp_path / "chats.json"
     rows = [

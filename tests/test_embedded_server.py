@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -78,6 +79,23 @@ def test_generate_streams_what_is_there_so_far(engine: Embedded) -> None:
     assert len(counts) > 3
     assert chunks[0]["meta_info"]["finish_reason"] is None
     assert chunks[-1]["meta_info"]["finish_reason"]["type"] == "length"
+
+
+@pytest.mark.parametrize(("interval", "whole"), [(7, 200), (500, 200), (1, 3), (None, 3)])
+def test_answers_come_in_the_parts_that_were_asked_for(
+    engine: Embedded, interval: int | None, whole: int
+) -> None:
+    params = {"max_new_tokens": whole, "stream_interval": interval}
+    body = {"text": "hello", "stream": True, "sampling_params": params}
+    answer = engine.http.post("/generate", json=body)
+    counts = [chunk["meta_info"]["completion_tokens"] for chunk in events(answer.text)]
+    # The first token comes at once, the rest in parts, and the end is never held back.
+    assert counts[-1] == whole
+    parts = [after - before for before, after in itertools.pairwise(counts)]
+    assert all(part >= (interval or 1) for part in parts[:-1])
+    assert len(counts) <= 2 + whole // (interval or 1)
+    refused = engine.http.post("/generate", json=body | {"sampling_params": {"stream_interval": 0}})
+    assert refused.status_code == 400
 
 
 def test_completions_answer_in_openais_shape(engine: Embedded) -> None:

@@ -45,8 +45,7 @@ class Emission:
     def one(self, request: Request) -> None:
         """Give a request one token."""
         request.emitted += 1
-        if request.stream:
-            self.progressed.append(request)
+        self._list(request)
 
     def decode(self, done: Pass) -> int:
         """Give the requests of a decode step theirs; returns tokens of all."""
@@ -55,6 +54,11 @@ class Emission:
         for request in done.requests:
             self.one(request)
         return len(done.requests)
+
+    def _list(self, request: Request) -> None:
+        if request.part and (request.emitted - request.told >= request.part or not request.told):
+            request.told = request.emitted
+            self.progressed.append(request)
 
     def _drafts(self, done: Pass) -> int:
         accepted = self._samplers[done.tier].draw(len(done.requests))
@@ -69,7 +73,6 @@ class Emission:
             request.accepted += drafts
             request.proposed += width
             emitted += tokens
-            if request.stream:
-                self.progressed.append(request)
+            self._list(request)
         self._books.verified(len(done.requests), sum(accepted), width)
         return emitted

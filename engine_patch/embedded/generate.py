@@ -33,6 +33,7 @@ class SamplingParams(BaseModel):
     model_config = ConfigDict(extra="ignore")
     max_new_tokens: int = Field(default=128, ge=1)
     ignore_eos: bool = False
+    stream_interval: int | None = Field(default=None, ge=1)
 
 
 class GenerateBody(BaseModel):
@@ -186,7 +187,7 @@ def generation_routes(host: Callable[[], Host]) -> list[Route]:
             body.prompt_tokens,
             params.max_new_tokens,
             ignore_eos=params.ignore_eos,
-            stream=body.stream,
+            part=(params.stream_interval or 1) if body.stream else 0,
             name=body.rid or uuid.uuid4().hex,
         )
         if isinstance(job, Response):
@@ -207,7 +208,7 @@ def generation_routes(host: Callable[[], Host]) -> list[Route]:
             body.prompt_tokens,
             body.max_tokens,
             ignore_eos=body.ignore_eos,
-            stream=body.stream,
+            part=int(body.stream),
             name=f"cmpl-{uuid.uuid4().hex}",
         )
         if isinstance(job, Response):
@@ -239,11 +240,11 @@ async def _read(http: HttpRequest, kind: type[Body]) -> Body | Response:
 
 
 def _start(
-    host: Host, prompt: int, output: int, *, ignore_eos: bool, stream: bool, name: str
+    host: Host, prompt: int, output: int, *, ignore_eos: bool, part: int, name: str
 ) -> Job | Response:
     received = time.time()
     try:
-        request, answer = host.submit(prompt, output, ignore_eos=ignore_eos, stream=stream)
+        request, answer = host.submit(prompt, output, ignore_eos=ignore_eos, part=part)
     except ValueError as error:
         return _problem(str(error))
     return Job(host, request, answer, name, received)

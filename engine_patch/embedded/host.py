@@ -72,7 +72,7 @@ class Host:
     # ---- requests --------------------------------------------------------------------------------
 
     def submit(
-        self, prompt: int, output: int, *, ignore_eos: bool, stream: bool
+        self, prompt: int, output: int, *, ignore_eos: bool, part: int
     ) -> tuple[Request, Answer]:
         """Hand a request to the next replica in turn.
 
@@ -86,7 +86,7 @@ class Host:
             output,
             arrival_ms=self.now_ms(),
             ignore_eos=ignore_eos,
-            stream=stream,
+            part=part,
             tag=answer,
         )
         engine.submit(request)

@@ -13,8 +13,10 @@ class Request:
     Attributes:
         prompt, output: tokens in, tokens wanted.
         ignore_eos: the caller said so; admission then counts on the full output.
-        stream: the caller wants tokens as they come; the engine lists the request in
-            ``Engine.progressed`` whenever it got some.
+        part: tokens that the caller wants together as they come, 0 if it waits for all; the
+            engine lists the request in ``Engine.progressed`` whenever so many, or the first, are
+            new (as SGLang 0.5.23 counts its ``stream_interval``).
+        told: ``emitted`` when it was listed last.
         context: tokens whose KV is held or, after a retraction, must be computed again.
         prefilled: tokens of ``context`` that are computed.
         emitted: output tokens so far.
@@ -35,12 +37,13 @@ class Request:
         "forward_ms",
         "ignore_eos",
         "output",
+        "part",
         "prefilled",
         "prompt",
         "proposed",
         "retractions",
-        "stream",
         "tag",
+        "told",
         "verifies",
     )
 
@@ -51,15 +54,16 @@ class Request:
         *,
         arrival_ms: float,
         ignore_eos: bool = True,
-        stream: bool = False,
+        part: int = 0,
         tag: Any = None,
     ) -> None:
         self.prompt = prompt
         self.output = output
         self.arrival_ms = arrival_ms
         self.ignore_eos = ignore_eos
-        self.stream = stream
+        self.part = part
         self.tag = tag
+        self.told = 0
         self.prefilled = 0
         self.emitted = 0
         self.verifies = 0

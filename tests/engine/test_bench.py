@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from controlplane.bench_records import BenchFile
 from controlplane.clock import SystemClock
 from controlplane.load_flow import hello
 from controlplane.load_plan import Target
+from controlplane.load_prompts import make
 from controlplane.load_reports import FlowSettings
 from tests.controlplane_rig import Deck, deck
 from tests.engine.cpu_engine import CpuEngine
@@ -168,13 +170,34 @@ def test_a_plain_and_a_speculating_server_take_turns(
         assert (point.accept_length is None) == (point.tier == "plain")
 
 
+def test_sglang_sends_answers_in_the_parts_that_the_load_asks_for(engine: CpuEngine) -> None:
+    prompt = make(IDS, 8, 40, 1).next()
+    sent: dict[int, list[int]] = {}
+    for interval in (1, 8):
+        body = prompt.body(40, interval)
+        with httpx.stream(
+            "POST",
+            f"{engine.url}/generate",
+            content=body,
+            headers={"content-type": "application/json"},
+            timeout=60,
+        ) as answer:
+            lines = [line for line in answer.iter_lines() if line.startswith("data: {")]
+        counts = [json.loads(line[6:])["meta_info"]["completion_tokens"] for line in lines]
+        sent[interval] = [after - before for before, after in itertools.pairwise([0, *counts])]
+        assert counts[-1] == 40
+    assert len(sent[8]) < len(sent[1])
+    # The first token at once, whatever is left at the end.
+    assert all(part >= 8 for part in sent[8][1:-1])
+
+
 def test_token_ids_are_sent_where_the_server_has_no_tokenizer(engine: CpuEngine) -> None:
     target = Target.parse(engine.url)
     settings = FlowSettings(url=engine.url, prompts=IDS, input_len=8, output_len=4)
     prompts, said = asyncio.run(hello(target, settings))
     assert prompts is not None
     assert said.problem == ""
-    assert said.prompts == "random token ids, 8 tokens in, 4 out"
+    assert said.prompts == "random token ids, 8 tokens in, 4 ± 1 out"
     # Nobody asked for ids here: those of the fall-back exist in every vocabulary.
     prompts, said = asyncio.run(hello(target, FlowSettings(url=engine.url, output_len=4)))
     assert prompts is not None, said.problem
