@@ -128,6 +128,7 @@ async def measure(said: argparse.Namespace) -> dict[str, Any]:
         FlowSettings(
             url=said.engine,
             prompts=said.prompts,
+            stream_interval=said.stream_interval,
             input_len=said.input_len,
             output_len=said.output_len,
             seed=2,
@@ -182,6 +183,7 @@ def main() -> int:
     parser.add_argument("--in", dest="input_len", type=int, default=128)
     parser.add_argument("--out", dest="output_len", type=int, default=256)
     parser.add_argument("--prompts", default="ids")
+    parser.add_argument("--stream-interval", type=int, default=1)
     parser.add_argument("--bench", type=Path, required=True)
     parser.add_argument("--label", default="")
     parser.add_argument("--json", type=Path)

@@ -57,6 +57,7 @@ for _ in $(seq 20); do
   # Right after its start the control plane has not reached the engine yet.
   bench gpu --url "$AT" --tiers "$TIERS" --concurrency "$CLIENTS" --budget "${BENCH_BUDGET:-240s}" \
     --prompts "${PROMPTS:-ids}" --in "${IN:-128}" --out "${ANSWER:-256}" --author bench \
+    --stream-interval "${STREAM_INTERVAL:-1}" \
     --json "$OUT/$NAME.json" 2> "$OUT/$NAME.progress" && break
   grep -q "has not answered yet" "$OUT/$NAME.progress" || { cat "$OUT/$NAME.progress"; exit 1; }
   sleep 1
@@ -70,4 +71,4 @@ ID=$(bench list gpu --url "$AT" | sed -n '1s/benchmark \([^ ]*\) .*/\1/p')
 bench apply gpu "$ID" --as active --yes --author bench --url "$AT" | tee "$OUT/$NAME-applied.txt" || exit 1
 [ "$APPLIED" = none ] || deck -m tests.benchmarks.bench_applied --plane "$AT" --engine-id gpu --engine "$URL" --tiers "$TIERS" \
   --clients "$APPLIED" --window "${WINDOW:-3}" --in "${IN:-128}" --out "${ANSWER:-256}" \
-  --prompts "${PROMPTS:-ids}" --bench "$OUT/$NAME.json" --label "$NAME" --json "$OUT/$NAME-auto.json"
+  --prompts "${PROMPTS:-ids}" --stream-interval "${STREAM_INTERVAL:-1}" --bench "$OUT/$NAME.json" --label "$NAME" --json "$OUT/$NAME-auto.json"
