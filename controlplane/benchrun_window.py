@@ -243,7 +243,7 @@ def _unread(
 ) -> tuple[str, ...]:
     """Whether the engine made tokens that the load had not read yet.
 
-    Where the load generator was not the bottleneck they wait before it, most likely in the server's
+    Where the load generator was not the bottleneck they wait before it, perhaps in the server's
     HTTP process, which sends a part for each step of each request.  With ``off`` every token is a
     part: SGLang 0.5.17 on an H200 made 11,795 a second for 128 clients, of which 7,964 arrived
     while the generator used half a core at most.
@@ -261,7 +261,7 @@ def _unread(
         return (f"the engine made {made:.0f} tok/s, the load generator read {tok_s:.0f}",)
     return (
         f"the engine made {made:.0f} tok/s, {tok_s:.0f} arrived, and the load generator used only "
-        f"{100 * cpu:.0f} % of a core: most likely the server's HTTP process is behind; with "
+        f"{100 * cpu:.0f} % of a core: the server's HTTP process may be behind; with "
         "--stream-interval 4 (here, or at the server for everybody) it sends fewer, longer parts",
     )
 
