@@ -7,6 +7,7 @@ import shlex
 
 from controlplane.benchrun_messages import BenchRequest
 from controlplane.capabilities import observing_only
+from controlplane.controller import other_holder
 from controlplane.errors import ProblemError
 from controlplane.load_prompts import PromptsError, make
 from controlplane.runner import Runner
@@ -80,16 +81,16 @@ async def _check_prompts(request: BenchRequest, read_files: bool) -> None:
         raise ProblemError(422, "not_possible", str(error)) from error
 
 
-def _held(engine_id: str, sample: Sample) -> ProblemError:
-    left = sample.claim_remaining_s
-    until = "" if left is None else f" for {left:.0f} s more"
-    return ProblemError(
-        409,
-        "foreign_claim",
-        f"engine {engine_id} is held by {sample.claim_holder}{until} and would obey no tier of "
-        f"ours: wait, or take it: specdeck fleet takeover {shlex.quote(engine_id)} --holder "
-        f"{shlex.quote(sample.claim_holder or '')} --reason TEXT",
-    )
+def _check_claim(runner: Runner, sample: Sample) -> None:
+    other = other_holder(sample, runner.pilot.holder, runner.pilot.takeover_from)
+    if other:
+        raise ProblemError(
+            409,
+            "foreign_claim",
+            f"engine {runner.engine_id} is held by {other} and would obey no tier of ours: wait, "
+            f"or take it: specdeck fleet takeover {shlex.quote(runner.engine_id)} --holder "
+            f"{shlex.quote(sample.claim_holder or '')} --reason TEXT",
+        )
 
 
 async def _check_free(runner: Runner, request: BenchRequest) -> None:
@@ -109,9 +110,7 @@ async def _check_free(runner: Runner, request: BenchRequest) -> None:
             raise ProblemError(
                 409, "not_reached", f"engine {runner.engine_id} does not answer: {seen.message}"
             )
-        pilot = runner.pilot
-        if seen.claim_holder not in (None, pilot.holder, pilot.takeover_from or None):
-            raise _held(runner.engine_id, seen)
+        _check_claim(runner, seen)
         there = (seen.concurrency or 0) + (seen.queued or 0) + (seen.prefilling or 0)
         idle, busy = (0, there) if there else (idle + 1, busy)
         if idle >= LOOKS or request.allow_traffic:

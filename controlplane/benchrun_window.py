@@ -94,8 +94,9 @@ def measured(
     running = _mean(one.concurrency for one in seen)
     in_flight = fmean(report.in_flight for report in inside)
     told = _standing_queue(seen)
-    bound = _client_bound(window, inside, first, last, seconds)
-    unread = _unread(window, counted, tok_s, (last.cpu_s - first.cpu_s) / seconds, bool(bound))
+    cpu = (last.cpu_s - first.cpu_s) / seconds
+    bound = _client_bound(window, inside, cpu, seconds)
+    unread = _unread(window, counted, tok_s, cpu, bool(bound))
     identity = facts.identity
     cap = None
     if identity is not None and identity.max_running_requests is not None:
@@ -207,18 +208,13 @@ def _accept_length(tier: str, whole: Sequence[FlowRequest], seen: Sequence[Sampl
 
 
 def _client_bound(
-    window: Window,
-    inside: Sequence[FlowReport],
-    first: FlowReport,
-    last: FlowReport,
-    seconds: float,
+    window: Window, inside: Sequence[FlowReport], cpu: float, seconds: float
 ) -> tuple[str, ...]:
     """Why the load generator may have been the bottleneck; empty if it was not."""
-    share = (last.cpu_s - first.cpu_s) / seconds
     lags = sorted(lag for report in inside for lag in report.lags_ms)
     found = []
-    if share > BOTTLENECK_CPU:
-        found.append(f"client-bound: the load generator used {100 * share:.0f} % of a core")
+    if cpu > BOTTLENECK_CPU:
+        found.append(f"client-bound: the load generator used {100 * cpu:.0f} % of a core")
     if not lags:
         return tuple(found)
     late_ms = lags[min(int(0.99 * len(lags)), len(lags) - 1)]

@@ -260,13 +260,19 @@ def _longer(now_ms: int, since_ms: int, limit_ms: int) -> bool:
     return since_ms >= 0 and now_ms - since_ms > limit_ms
 
 
-def _foreign(sample: Sample, holder: str, takeover_from: str) -> str:
-    """Who else holds the claim, in words; "" if nobody does, or it is to be taken over."""
+def other_holder(sample: Sample, holder: str, takeover_from: str) -> str:
+    """Who else holds the claim and how long; "" if nobody does, or it is to be taken over."""
     if sample.claim_holder in (None, holder, takeover_from or None):
         return ""
     left = sample.claim_remaining_s
     until = "" if left is None else f" for {left:.0f} s more"
-    return f"claimed by {sample.claim_holder}{until}: observing only"
+    return f"{sample.claim_holder}{until}"
+
+
+def _foreign(sample: Sample, holder: str, takeover_from: str) -> str:
+    """The same as a reason to command nothing."""
+    other = other_holder(sample, holder, takeover_from)
+    return other and f"claimed by {other}: observing only"
 
 
 def _handed_back(obedience: Obedience, situation: Situation) -> tuple[Obedience, Command | None]:

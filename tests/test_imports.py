@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import subprocess
 import sys
 import tomllib
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -134,13 +134,8 @@ def _imported(package: str) -> dict[str, str]:
                 continue
             for name in names:
                 for distribution in known.get(name.partition(".")[0], ()):
-                    found.setdefault(_plain(distribution), str(path.relative_to(ROOT)))
+                    found.setdefault(canonicalize_name(distribution), str(path.relative_to(ROOT)))
     return found
-
-
-def _plain(name: str) -> str:
-    """A distribution's name as indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _brought(*extras: str) -> set[str]:
@@ -152,7 +147,7 @@ def _brought(*extras: str) -> set[str]:
     brought: set[str] = set()
     while asked:
         one = Requirement(asked.pop())
-        name = _plain(one.name)
+        name = canonicalize_name(one.name)
         if name in brought or (one.marker and not one.marker.evaluate({"extra": ""})):
             continue
         brought.add(name)

@@ -22,7 +22,8 @@ import aiohttp
 from rounds import PROMPT, Server, connector
 
 KV_SLOTS = 100_000
-"""Fewer than the servers of beside.sh have: all clients must run while a round is recorded."""
+"""Fewer than a server with room for 256 clients has in beside.sh: all must run while rounds are
+recorded, else there is an error."""
 LONGEST_ROUND_S = 0.02
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
