@@ -254,10 +254,10 @@ def _unread(
     if tok_s >= (1 - UNREAD) * made:
         return ()
     if bound:
-        return (f"the engine made {made:.0f} tok/s, the load generator read {tok_s:.0f}",)
+        return (f"the engine made {made:.0f} tok/s, the load generator read {tok_s:.0f} tok/s",)
     return (
-        f"the engine made {made:.0f} tok/s, {tok_s:.0f} arrived, and the load generator used only "
-        f"{100 * cpu:.0f} % of a core: the server's HTTP process may be behind; with "
+        f"the engine made {made:.0f} tok/s, {tok_s:.0f} tok/s arrived, and the load generator used "
+        f"only {100 * cpu:.0f} % of a core: the server's HTTP process may be behind; with "
         "--stream-interval 4 (here, or at the server for everybody) it sends fewer, longer parts",
     )
 

@@ -164,7 +164,7 @@ def test_what_spoils_a_window_is_named() -> None:
     ("changes", "engine_tok_s", "words"),
     [
         ({"lags_ms": (30.0, 30.0)}, 800.0, "30.0 ms late on average, 8 % of a request's time"),
-        ({"lags_ms": (30.0, 30.0)}, 1000.0, "made 1000 tok/s, the load generator read 800"),
+        ({"lags_ms": (30.0, 30.0)}, 1000.0, "made 1000 tok/s, the load generator read 800 tok/s"),
     ],
 )
 def test_a_point_whose_client_was_the_bottleneck_is_never_the_servers(
@@ -180,7 +180,9 @@ def test_tokens_that_wait_in_the_server_are_not_held_against_the_load_generator(
     made = point(engine=samples(1000.0))
     assert not made.client_bound
     (reason,) = obstacles(made)
-    assert "the engine made 1000 tok/s, 800 arrived, and the load generator used only" in reason
+    assert (
+        "the engine made 1000 tok/s, 800 tok/s arrived, and the load generator used only" in reason
+    )
     assert "--stream-interval" in reason
 
 
