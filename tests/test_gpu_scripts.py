@@ -226,16 +226,63 @@ def test_the_servers_that_were_kept_are_benchmarked_and_profiled_last(tmp_path: 
     )
     assert "rounds.py" not in alone
     kept: dict[str, str] = {"SETUPS": "fa3", "AGAIN": "256", "PROFILE": "off"}
-    parts = ("bench", "swing", "profile")
+    parts = ("bench", "auto", "swing", "profile")
     said = [_dry("beside.sh", "chunks", part, out=tmp_path, **kept) for part in parts]
     assert not any(_launched(one.splitlines()) for one in said)
-    bench, swing, profile = said
-    assert bench.index("bench.sh") < bench.index("rounds.py")
+    bench, auto, swing, profile = said
+    assert "bench.sh" in bench
     thresholds = "/tmp/specdeck-thresholds-fa3.json"
-    assert f"--auto {thresholds}" in bench
+    assert f"--auto {thresholds}" in auto
     assert f"--thresholds {thresholds} " in swing
     assert "--upstream http://127.0.0.1:30002" in swing
     assert "--case again=http://127.0.0.1:30003,off-keep" in profile
+
+
+def test_two_cards_are_benchmarked_at_once_each_with_a_third_server_of_its_own(
+    tmp_path: Path,
+) -> None:
+    two: dict[str, str] = {
+        "CARDS": "2", "SETUPS": "triton fa3", "THIRD": "plain upstream", "PROFILE": "off",
+    }  # fmt: skip
+    start = _dry("beside.sh", "chunks", "times", out=tmp_path, READ="none", KEEP="all", **two)
+    assert _launched(start.splitlines())[2::3] == ["plain-again-triton", "upstream-fa3"]
+    said = {
+        part: _dry("beside.sh", "chunks", part, out=tmp_path, **two)
+        for part in ("bench", "auto", "swing", "profile")
+    }
+    assert said["bench"].count("bench.sh") == 2
+    for backend, port in (("triton", 30001), ("fa3", 30011)):
+        (line,) = (one for one in said["auto"].splitlines() if f"--label {backend} " in one)
+        assert f"--patched http://127.0.0.1:{port} " in line
+        assert f"--auto /tmp/specdeck-thresholds-{backend}.json" in line
+    (upstream,) = (one for one in said["swing"].splitlines() if "--upstream" in one)
+    assert "--label fa3 " in upstream
+    (again,) = (one for one in said["profile"].splitlines() if "plain-again" in one)
+    assert "--case plain-again=http://127.0.0.1:30002 " in again
+
+
+def test_an_idle_plugin_is_read_beside_a_server_without_it(tmp_path: Path) -> None:
+    said = _dry(
+        "beside.sh", "chunks", "times", out=tmp_path, SETUPS="fa3", THIRD="stock", READ="idle",
+        REPEATS="2", TOKENS="150000",
+    ).splitlines()  # fmt: skip
+    assert all("--max-total-tokens 150000 " in one for one in said if one.startswith("launch"))
+    rounds = [one for one in said if "rounds.py" in one]
+    assert len(rounds) == 2
+    assert all("--tiers s3k1d4 " in one and "--stock http://" in one for one in rounds)
+
+
+def test_a_flavour_of_off_may_be_read_in_the_same_windows(tmp_path: Path) -> None:
+    reads = [
+        one
+        for one in _dry(
+            "beside.sh", "chunks", "times", out=tmp_path, SETUPS="triton", READ="off",
+            REPEATS="2", FLAVOURS="cold",
+        ).splitlines()
+        if "rounds.py" in one
+    ]  # fmt: skip
+    assert len(reads) == 2
+    assert all("--flavours cold" in one for one in reads)
 
 
 def test_a_measurement_stops_for_the_budget_and_says_that_it_failed(tmp_path: Path) -> None:

@@ -5,15 +5,16 @@
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" times       two backends: off, automation, latency, swing
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" more        again, on the servers that KEEP=1 left, and
 #                                                                   flashinfer and pages of 64 beside them
-#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" bench       `specdeck bench` and automation on its thresholds,
-#   ... swing, ... profile                                          then these; all on what KEEP=all left of SETUPS=one
+#   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" bench       `specdeck bench`, on what KEEP=all left
+#   ... auto, ... swing                                             automation, the swing, on its thresholds
+#   ... profile                                                     of off; ends what was kept
 #   bash tests/benchmarks/gpu/beside.sh "CHUNK FOLDERS" answers     tiny real weights, all setups
 # SETUPS="fa3 triton" names the backends of `times`; SETS="fa3 flashinfer" picks among the setups of `answers`.
 # CARDS=2 shares the servers out over two GPUs and loads both at once, two ranks too.  A backend with a card
 # of its own (two backends on two cards, or SETUPS=fa3 on one) is read up to 256 clients and has a
 # third server beside its pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
-# without the plugin, with THIRD=plain a second plain one, with THIRD=none none.  FA3 needs its library
-# in place (the kit's README).  AGAIN=256 is a fourth beside one backend: the plugin again, with that bound of
+# without the plugin, with THIRD=plain a second plain one, with THIRD=none none; THIRD="upstream plain" names one
+# for each backend.  FA3 needs its library in place (the kit's README).  AGAIN=256 is a fourth beside one backend: the plugin again, with that bound of
 # rows.  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
 # after the start nothing new is measured, so that what there is gets packed, which takes up to 25 s more.
 set -u
@@ -27,10 +28,11 @@ down() { for pid in "$@"; do kill -KILL -- "-$pid" 2>/dev/null; done; sleep 3; }
 ready() { local name; for name in "$@"; do await "${name%:*}" "${name#*:}" || true; done; }
 # The card of what is started next; with one, all share it.
 card() { [ "$CARDS" -gt 1 ] && export CUDA_VISIBLE_DEVICES=$1; return 0; }
-SETUPS=(${SETUPS:-fa3 triton}) THIRD=${THIRD:-upstream}
+SETUPS=(${SETUPS:-fa3 triton}) THIRDS=(${THIRD:-upstream})
 AGAIN=${AGAIN:-}
-[ "$CARDS" -ge "${#SETUPS[@]}" ] || THIRD=none AGAIN=  # shared cards have no room for it
-ONE=${SETUPS[0]} BENCHED=/tmp/specdeck-thresholds-${SETUPS[0]}.json  # of specdeck bench
+[ "$CARDS" -ge "${#SETUPS[@]}" ] || THIRDS=(none) AGAIN=  # shared cards have no room for it
+third() { echo "${THIRDS[($1 - 30000) / 10]:-${THIRDS[0]}}"; }  # BASE: of that backend
+benched() { echo "/tmp/specdeck-thresholds-$1.json"; }  # BACKEND: of specdeck bench
 # For both backends: in turn on one card, both at once on two.
 both() {
   local place jobs=(); for place in "${!SETUPS[@]}"; do
@@ -64,7 +66,7 @@ read_rounds() { # LABEL BASE NUMBER TIERS more...
     --label "$label" --out "$OUT/rounds-$label-$number.json" "$@"
 }
 swing() { # LABEL BASE NUMBER THRESHOLDS
-  local theirs=; [ "$THIRD" = upstream ] && theirs="--upstream $LOCAL:$(($2 + 2))"
+  local theirs=; [ "$(third $2)" = upstream ] && theirs="--upstream $LOCAL:$(($2 + 2))"
   measure 280 "$HERE/swing.py" --plain $LOCAL:$2 --patched $LOCAL:$(($2 + 1)) $theirs \
     --tiers off,s1k1d2,s3k1d4 --thresholds "$4" --high "$HIGH" --phases 4 --phase 4 \
     --repeats "${SWINGS:-1}" --limit 200 --label $1 --out "$OUT/swing-$1-$3.json"
@@ -72,11 +74,12 @@ swing() { # LABEL BASE NUMBER THRESHOLDS
 # What an off round does where its ratio is lowest, and a chain beside one without the plugin; PROFILE=off: the
 # first alone.  Plain again at the end tells what time alone changes.
 profile() { # keep last of the flavours: one stays until another is asked for
-  local plain=$LOCAL:$2 ours=$LOCAL:$(($2 + 1)) third=$LOCAL:$(($2 + 2)) cases=()
+  local plain=$LOCAL:$2 ours=$LOCAL:$(($2 + 1)) beside=$LOCAL:$(($2 + 2)) kind cases=()
+  kind=$(third $2)
   cases=(--case plain=$plain --case cold=$ours,off-cold)
-  [ "$THIRD" = plain ] && cases+=(--case plain-again=$third)
+  [ "$kind" = plain ] && cases+=(--case plain-again=$beside)
   [ -n "$AGAIN" ] && cases+=(--case again=$LOCAL:$(($2 + 3)),off-keep)
-  [ "$THIRD" = stock ] && cases+=(--case stock=$third)
+  [ "$kind" = stock ] && cases+=(--case stock=$beside)
   [ "$PROFILE" = off ] || cases+=(--case chain=$ours,s3k1d4 --case warm=$ours,off-warm)
   measure 150 "$HERE/kernels.py" "${cases[@]}" --case keep=$ours,off-keep --case plain-later=$plain \
     --clients "${PROFILE_AT:-64}" --label $1 --out "$OUT/kernels-$1.json"
@@ -90,7 +93,7 @@ bounds() {
 }
 if [ "$CARDS" -ge "${#SETUPS[@]}" ]; then
   # With room for 256 SGLang often lets the 256th wait (docs/engine.md), so there is room for more.
-  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=115000; [ -n "$AGAIN" ] && TOKENS=106000  # what a fourth leaves room for
+  GRID=1,4,16,32,64,128,256 HIGH=256 TOKENS=${TOKENS:-115000}; [ -n "$AGAIN" ] && TOKENS=106000  # what a fourth leaves room for
   WIDE="160 192 224 256" ROOM="--max-running-requests 264"
   # flashinfer plans 256 requests of a chain in more than SGLang's default, 384 MiB
   export SGLANG_FLASHINFER_WORKSPACE_SIZE=$((1 << 30))
@@ -108,16 +111,17 @@ case $PART in
     for place in "${!SETUPS[@]}"; do
       ATTN=${SETUPS[place]} base=$((30000 + 10 * place)); card "$place"
       pair "$ATTN" $base $BIG
-      if [ "$THIRD" != none ]; then
+      kind=$(third $base)
+      if [ "$kind" != none ]; then
         export PYTHONPATH=$KIT/plugin:$HERE/plugin:$PLAIN_PATH
-        case $THIRD in
+        case $kind in
           upstream) PORT=$((base + 2)) launch "upstream-$ATTN" $(flags adaptivefix) --max-total-tokens $TOKENS \
             --mem-fraction-static 0.93 --sleep-on-idle $ROOM $EXTRA ;;
           stock) PORT=$((base + 2)) launch "stock-$ATTN" $(flags chain) $BIG $EXTRA ;;
           plain) PORT=$((base + 2)) launch "plain-again-$ATTN" $BIG $EXTRA ;;
         esac
         export PYTHONPATH=$PLAIN_PATH
-        up; thirds+=("$SRV"); names+=("${THIRD/plain/plain-again}-$ATTN:$SRV")
+        up; thirds+=("$SRV"); names+=("${kind/plain/plain-again}-$ATTN:$SRV")
       fi
       if [ -n "$AGAIN" ]; then
         OWED_ROWS=$AGAIN PORT=$((base + 3)) patched "specdeck-again-$ATTN" $DRAFTER $BIG
@@ -131,7 +135,7 @@ case $PART in
         --clients 64 --label $1 --out "$OUT/latency-$1.json"
     }
     stock() {
-      case $THIRD in
+      case $(third $1) in
         stock) echo "--stock $LOCAL:$(($1 + 2))" ;;
         plain) echo "--stock $LOCAL:$(($1 + 2)) --stock-tier plain" ;;
       esac
@@ -143,13 +147,15 @@ case $PART in
     fresh() { all_tiers $1 $2 2 "$OUT/rounds-$1-1.json"; }
     swings() { swing $1 $2 1 "$OUT/rounds-$1-1.json"; }
     again() {
-      read_rounds $1 $2 $3 off $([ "$THIRD" = plain ] && stock $2) \
+      read_rounds $1 $2 $3 off $([ "$(third $2)" = plain ] && stock $2) ${FLAVOURS:+--flavours "$FLAVOURS"} \
         ${AGAIN:+--again $LOCAL:$(($2 + 3)) --again-what "$AGAIN rows to a call"}
     }
+    idle() { read_rounds $1 $2 $3 s3k1d4 $(stock $2); }
     repeats() { for number in $(seq "$1" "$2"); do WINDOW=0.6 both again "$number"; done; }
     REPEATS=${REPEATS:-5}
     if [ "${READ:-}" = none ]; then :
     elif [ "${READ:-}" = off ]; then repeats 1 "$REPEATS"
+    elif [ "${READ:-}" = idle ]; then for number in $(seq "$REPEATS"); do both idle "$number"; done
     else
       both latency
       if [ -n "${FRESH:-}" ]; then both all_tiers 1; both fresh
@@ -157,7 +163,7 @@ case $PART in
       [ "${SWINGS:-1}" -gt 0 ] && both swings
       repeats 3 "$REPEATS"
     fi
-    [ -n "${FLAVOURS:-}" ] && CLIENTS=1,16,64 WINDOW=0.6 both read_rounds 9 off --flavours "$FLAVOURS"
+    [ -n "${FLAVOURS:-}" ] && [ -z "${READ:-}" ] && CLIENTS=1,16,64 WINDOW=0.6 both read_rounds 9 off --flavours "$FLAVOURS"
     # Last: a server that was profiled may launch kernels more slowly from then on.
     [ -n "${PROFILE:-}" ] && both profile
     bounds "${SETUPS[@]}"
@@ -189,12 +195,18 @@ case $PART in
     down "${started[@]}" $(cat $KEPT) ;;
   bench)
     # The load generator takes two cores at most; the servers that are not asked sleep.
-    URL=$LOCAL:30001 NAME=bench-$ONE measure 520 "$HERE/bench.sh"
-    [ -n "${DRY:-}" ] || cp "$OUT/bench-$ONE-thresholds.json" "$BENCHED"
-    watch_cards
-    read_rounds "$ONE" 30000 1 off,s1k1d2,s3k1d4 --auto "$BENCHED" ;;
-  swing) watch_cards; swing "$ONE" 30000 1 "$BENCHED" ;;
-  profile) PROFILE=${PROFILE:-off}; watch_cards; profile "$ONE" 30000; down $(cat $KEPT) ;;
+    thresholds() {
+      URL=$LOCAL:$(($2 + 1)) NAME=bench-$1 measure 520 "$HERE/bench.sh"
+      [ -n "${DRY:-}" ] || cp "$OUT/bench-$1-thresholds.json" "$(benched $1)"
+    }
+    watch_cards; both thresholds ;;
+  auto)
+    automation() { read_rounds $1 $2 1 off,s1k1d2,s3k1d4 --auto "$(benched $1)"; }
+    watch_cards; both automation ;;
+  swing)
+    swings() { swing $1 $2 1 "$(benched $1)"; }
+    watch_cards; both swings ;;
+  profile) PROFILE=${PROFILE:-off}; watch_cards; both profile; down $(cat $KEPT) ;;
   answers)
     export ACC=
     EQ="--speculative-draft-model-path $ROOT/.gpu/tiny/eagle3 --cuda-graph-bs-decode 1 2 4 8 16 32 48"
