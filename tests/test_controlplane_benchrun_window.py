@@ -183,7 +183,7 @@ def test_tokens_that_wait_in_the_server_are_not_held_against_the_load_generator(
     assert (
         "the engine made 1000 tok/s, 800 tok/s arrived, and the load generator used only" in reason
     )
-    assert "--stream-interval" in reason
+    assert "a longer --stream-interval" in reason  # whatever it was: 4 did not suffice for chains
 
 
 def test_a_generator_that_uses_a_whole_core_is_the_bottleneck() -> None:

@@ -62,7 +62,7 @@ simulated() {
 read_rounds() { # LABEL BASE NUMBER TIERS more...
   local label=$1 base=$2 number=$3 tiers=$4; shift 4
   measure 320 "$HERE/rounds.py" --plain $LOCAL:$base --patched $LOCAL:$((base + 1)) --seconds "${WINDOW:-1.0}" \
-    --clients "${CLIENTS:-$GRID}" --limit 300 --tiers "$tiers" --parts rounds \
+    --clients "${CLIENTS:-$GRID}" --limit 300 --tiers "$tiers" --parts rounds --flush \
     --label "$label" --out "$OUT/rounds-$label-$number.json" "$@"
 }
 swing() { # LABEL BASE NUMBER THRESHOLDS

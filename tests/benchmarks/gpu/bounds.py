@@ -8,6 +8,7 @@ first), so that a slow machine slows both sides.  The lower bound is one-sided, 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 from collections import defaultdict
@@ -17,6 +18,14 @@ from typing import Any
 MEDIAN, LOWER = 0.98, 0.95
 T95 = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015, 7: 1.943, 8: 1.895, 9: 1.860, 10: 1.833}
 """One-sided 95 % quantiles of Student's t, by the number of runs."""
+LEAST_CONTEXT = 20
+"""Tokens of context that windows must have in common to be compared there."""
+STATED = {"off": 1.0, "s1k1d2": 1.544, "s2k1d3": 1.840, "s3k1d4": 2.001, "s2k4d16": 2.0}
+"""Tokens per step that the servers of these runs simulate (docs/gpu-results.md).
+
+SGLang draws one number for the whole batch, so a window of 150 rounds of ``s1k1d2`` reads 1.41 to
+1.74; automation and its fixed tiers are compared without that noise as well.
+"""
 
 
 def lower(values: list[float]) -> float | None:
@@ -66,6 +75,75 @@ def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     return found
 
 
+def at_context(points: list[list[float]], context: float) -> tuple[float, float]:
+    """(seconds, rounds) at which a request held that many KV slots on average."""
+    for (at, steps, held), (later, more, held_then) in itertools.pairwise(points):
+        if held <= context <= held_then and held_then > held:
+            share = (context - held) / (held_then - held)
+            return at + share * (later - at), steps + share * (more - steps)
+    raise ValueError(f"{context} is outside {points[0][2]} to {points[-1][2]}")
+
+
+def equal_context_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
+    """Off against plain over the same contexts.
+
+    Attention takes longer with each token: at 128 requests a round later is 0.07 % slower.  Servers
+    that tell their rounds at other moments have windows that begin at other ones.
+    """
+    windows: dict[tuple[str, int], list[list[list[float]]]] = defaultdict(list)
+    for row in run["rounds"]:
+        points = row.get("contexts") or []
+        if len(points) > 2 and row["tier"].partition("-")[0] in ("plain", "stock", "off"):
+            windows[row["tier"], row["clients"]].append(points)
+    if run.get("stock_tier") != "plain":
+        windows = {key: value for key, value in windows.items() if key[0] != "stock"}
+    found = {}
+    for tier, clients in windows:
+        if tier == "plain" or ("plain", clients) not in windows:
+            continue
+        both = windows["plain", clients], windows[tier, clients]
+        every = [*both[0], *both[1]]
+        low, high = max(w[0][2] for w in every), min(w[-1][2] for w in every)
+        if high - low < LEAST_CONTEXT:
+            continue
+        times = []
+        for side in both:
+            ends = [(at_context(w, low), at_context(w, high)) for w in side]
+            times.append(statistics.mean((b[0] - a[0]) / (b[1] - a[1]) for a, b in ends))
+        name = f"{tier} / plain" if tier != "stock" else "plain / plain again"
+        ratio = times[0] / times[1]
+        found[f"{name}, equal contexts", clients] = ratio
+    return found
+
+
+def at_stated(tier: str, row: dict[str, Any]) -> float:
+    """Tokens per second of a window, with the acceptance that its tier was set to.
+
+    Automation's rows do not name the tier that ran; their accept length is nearest to its own.
+    """
+    if tier == "auto":
+        seen = row.get("accept_length") or 1.0
+        tier = min(STATED, key=lambda name: abs(STATED[name] - seen))
+    return float(row["clients"] * STATED[tier] / row["round_ms"] * 1000)
+
+
+def stated_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
+    """Automation against the best fixed tier, by round times and stated acceptance."""
+    rates: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for row in run["rounds"]:
+        if row["round_ms"] and (row["tier"] == "auto" or row["tier"] in STATED):
+            rates[row["tier"], row["clients"]].append(at_stated(row["tier"], row))
+    rate = {key: statistics.mean(values) for key, values in rates.items()}
+    found = {}
+    for tier, clients in rate:
+        fixed = [rate[t, c] for t, c in rate if c == clients and t != "auto"]
+        if tier == "auto" and fixed:
+            found["auto / best fixed, stated acceptance", clients] = rate[tier, clients] / max(
+                fixed
+            )
+    return found
+
+
 def loop_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     """``auto`` against the best fixed tier, plain and upstream, by clients."""
     rates = {(row["tier"], row["clients"]): row["tok_s"] for row in run["loops"]}
@@ -83,11 +161,17 @@ def loop_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     return found
 
 
+def ratios_of(run: dict[str, Any]) -> dict[tuple[str, int], float]:
+    """Every ratio of a run."""
+    windows = decode_ratios(run) | equal_context_ratios(run)
+    return windows | stated_ratios(run) | loop_ratios(run)
+
+
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per ratio and number of clients."""
     gathered: dict[tuple[str, int], list[float]] = defaultdict(list)
     for run in runs:
-        for key, ratio in (decode_ratios(run) | loop_ratios(run)).items():
+        for key, ratio in ratios_of(run).items():
             gathered[key].append(ratio)
     rows = []
     for (name, clients), values in sorted(gathered.items()):

@@ -93,16 +93,20 @@ def written(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*.trace.json.gz") if path.stat().st_size]
 
 
+async def idle(server: Server, patched: bool) -> None:
+    """Wait until no request runs."""
+    for _ in range(300):
+        if not (await server.count(patched))[3]:
+            return
+        await asyncio.sleep(0.1)
+    raise RuntimeError(f"{server.name}: requests still ran after 30 s")
+
+
 async def record(server: Server, clients: int, steps: int, patched: bool) -> dict[str, Any]:
     """Profile ``steps`` forward passes at a constant batch."""
     folder = Path(tempfile.mkdtemp(prefix="profile-"))
-    for _ in range(300):
-        # Whoever was measured here before may have left requests.
-        if not (await server.count(patched))[3]:
-            break
-        await asyncio.sleep(0.1)
-    else:
-        raise RuntimeError("others' requests still ran after 30 s")
+    await idle(server, patched)  # whoever was measured here before may have left requests
+    await server.flush()
     answer = min(1200, KV_SLOTS // clients - PROMPT)
     jobs = [asyncio.create_task(server.generate(answer)) for _ in range(clients)]
     running = 0
@@ -110,6 +114,7 @@ async def record(server: Server, clients: int, steps: int, patched: bool) -> dic
         await asyncio.sleep(0.05)
         running = (await server.count(patched))[3]
     await asyncio.sleep(0.2)
+    held = (await server.count(patched))[4]
     body = {"output_dir": str(folder), "num_steps": steps, "activities": ["GPU"],
             "with_stack": False, "record_shapes": False}  # fmt: skip
     async with server.session.post(server.url + "/start_profile", json=body) as reply:
@@ -120,21 +125,25 @@ async def record(server: Server, clients: int, steps: int, patched: bool) -> dic
         raise RuntimeError(f"not all {clients} requests ran while rounds were recorded")
     for _ in range(300):
         await asyncio.sleep(0.1)
-        found = written(folder)
-        if found:
+        traces = written(folder)
+        if traces:
             break
     else:
         raise RuntimeError("SGLang wrote no trace within 30 s")
     for job in jobs:
         job.cancel()
     await asyncio.gather(*jobs, return_exceptions=True)
+    # A server that decodes on for nobody would share the card with the next case.
+    async with server.session.post(server.url + "/abort_request", json={"abort_all": True}):
+        await idle(server, patched)
     for _ in range(50):
         try:
-            with gzip.open(found[0], "rt", encoding="utf-8") as file:
-                return reduce_trace(json.load(file)["traceEvents"])
+            with gzip.open(traces[0], "rt", encoding="utf-8") as file:
+                found = reduce_trace(json.load(file)["traceEvents"])
+            return {"kv_slots_per_request": round(held / clients, 1), **found}
         except (EOFError, ValueError):
             await asyncio.sleep(0.2)  # still being written
-    raise RuntimeError(f"{found[0]} does not become readable")
+    raise RuntimeError(f"{traces[0]} does not become readable")
 
 
 async def main() -> None:

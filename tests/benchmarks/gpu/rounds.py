@@ -109,18 +109,32 @@ class Server:
             meta: dict[str, Any] = answer["meta_info"]
             return meta
 
-    async def count(self, patched: bool) -> tuple[float, int, int, int]:
-        """(moment, decode rounds so far, their tokens, running requests)."""
+    async def flush(self) -> None:
+        """Empty the prefix cache, so that KV slots are handed out in order again.
+
+        After hours of requests they lie scattered, and attention reads them more slowly.
+        """
+        for _ in range(50):
+            async with self.session.post(self.url + "/flush_cache") as reply:
+                if reply.status in (200, 404):  # 404: the embedded engine has nothing to flush
+                    return
+            await asyncio.sleep(0.1)  # refused while a request is still being ended
+        raise RuntimeError(f"{self.name}: flush_cache: {reply.status}")
+
+    async def count(self, patched: bool) -> tuple[float, int, int, int, int]:
+        """(moment, decode rounds so far, their tokens, running requests, KV slots they hold)."""
         if patched:
             state = (await self.get("/speculation"))["replicas"]
             when = time.perf_counter() - max(r["age_ms"] for r in state) / 1000
             steps, tokens = (sum(r[n] for r in state) for n in ("decode_steps", "decode_tokens"))
-            return when, steps, tokens, sum(r["running"] for r in state)
+            held = sum(r["kv"]["committed"] for r in state)
+            return when, steps, tokens, sum(r["running"] for r in state), held
         load = (await self.get("/v1/loads?include=all"))["loads"][0]
         moments = load.get("decode_moments") or [0]
         running = load["num_running_reqs"]
         # Without speculation a round is a token for each.
-        return load["timestamp"], int(moments[0]), int(moments[0]) * running, running
+        steps = int(moments[0])
+        return load["timestamp"], steps, steps * running, running, load.get("num_used_tokens", 0)
 
 
 async def rounds(
@@ -147,15 +161,16 @@ async def rounds(
     span = seconds + lead + 0.6 + clients * 0.004
     tokens = int(min(1400, max(48, span * 1000 / round_ms * tokens_per_round)))
     jobs = [asyncio.create_task(server.generate(tokens)) for _ in range(clients)]
-    points: list[tuple[float, int, int]] = []
+    points: list[tuple[float, int, int, int]] = []
     while not any(job.done() for job in jobs):
-        moment, steps, done, running = await server.count(patched)
+        moment, steps, done, running, held = await server.count(patched)
         if running == clients and (not points or steps > points[-1][1]):
-            points.append((moment, steps, done))
+            points.append((moment, steps, done, held))
         await asyncio.sleep(0.02)
     # Wall clock, to be held against that of cards.csv.
     ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     metas = await asyncio.gather(*jobs)
+    seen = points[:-1]  # the last may stand beside an end
     begin = points[0][0] + lead if points else 0.0
     points = [point for point in points if begin <= point[0] <= begin + seconds + 0.6]
     # The first numbers may still stand beside a prefill; the last ones beside an end.
@@ -173,6 +188,11 @@ async def rounds(
         "rounds": points[-1][1] - points[0][1],
         "tok_s": round((points[-1][2] - points[0][2]) / (points[-1][0] - points[0][0]), 1),
         "accept_length": round(statistics.mean(accept), 4) if accept else None,
+        # (seconds, rounds, KV slots a request holds on average), for comparison at equal contexts
+        "contexts": [
+            [round(at - seen[0][0], 5), steps - seen[0][1], round(held / clients, 2)]
+            for at, steps, _, held in seen
+        ],
     }
 
 
@@ -325,6 +345,9 @@ async def main() -> None:
         "--auto",
         help="auto in the rounds, on thresholds of files of this script, or of specdeck bench",
     )
+    parser.add_argument(
+        "--flush", action="store_true", help="empty the server's prefix cache before each window"
+    )
     parser.add_argument("--parts", default="rounds,auto,latency")
     parser.add_argument("--out", required=True)
     chosen = parser.parse_args()
@@ -394,6 +417,8 @@ async def main() -> None:
                     if clients > limits.get(name, 10**6):
                         continue
                     server = await ready(name)
+                    if chosen.flush:
+                        await server.flush()
                     row = await rounds(
                         server,
                         clients,
