@@ -87,8 +87,8 @@ def at_context(points: list[list[float]], context: float) -> tuple[float, float]
 def equal_context_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     """Off against plain over the same contexts.
 
-    Attention takes longer with each token: at 128 requests a round later is 0.05 to 0.07 % slower.  Servers
-    that tell their rounds at other moments have windows that begin at other ones.
+    Attention takes longer with each token: at 128 requests a round later is 0.05 to 0.07 % slower.
+    Servers that tell their rounds at other moments have windows that begin at other ones.
     """
     windows: dict[tuple[str, int], list[list[list[float]]]] = defaultdict(list)
     for row in run["rounds"]:
