@@ -14,7 +14,10 @@ NAME=${NAME:-bench}
 DECK=${DECK:-$ROOT/.gpu/deck}
 PYTHON=${PYTHON:-python3}
 deck() { PYTHONPATH=$ROOT:$DECK "$PYTHON" "$@"; }
-bench() { deck -c 'import sys; from controlplane.bench_cli import run; sys.exit(run(sys.argv[1:]))' "$@"; }
+# The commands of `specdeck`, which is not installed there.
+command_of() { deck -c 'import importlib, sys; sys.exit(importlib.import_module(sys.argv[1]).run(sys.argv[2:]))' "$@"; }
+bench() { command_of controlplane.bench_cli "$@"; }
+fleet() { command_of controlplane.fleet_cli "$@"; }
 
 SERVER=
 if [ -z "${URL:-}" ]; then
@@ -53,7 +56,6 @@ for _ in $(seq 300); do [ -s "$WORK/ready" ] && break; sleep 0.2; done
 AT=$(deck -c 'import json, sys; print(json.loads(sys.stdin.readline())["url"])' < "$WORK/ready") || exit 1
 
 # Scripts that measured on this server before may hold it still.
-fleet() { deck -c 'import sys; from controlplane.fleet_cli import run; sys.exit(run(sys.argv[1:]))' "$@"; }
 HELD=$(deck -c 'import sys, httpx; claim = httpx.get(sys.argv[1] + "/speculation").json()["claim"]; print(claim["holder"] if claim else "")' "$URL")
 [ -z "$HELD" ] || for _ in $(seq 20); do
   fleet takeover gpu --holder "$HELD" --reason "to be benchmarked" --author bench --url "$AT" && break; sleep 1

@@ -14,8 +14,8 @@
 # of its own (two backends on two cards, or SETUPS=fa3 on one) is read up to 256 clients and has a
 # third server beside its pair: SGLang's adaptive policy, or with THIRD=stock one of a fixed chain
 # without the plugin, with THIRD=plain a second plain one, with THIRD=none none; THIRD="upstream plain" names one
-# for each backend.  FA3 needs its library in place (the kit's README).  AGAIN=256 is a fourth beside one backend: the plugin again, with that bound of
-# rows.  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
+# for each backend.  FA3 needs its library in place (the kit's README).  AGAIN=256 is a fourth beside one backend:
+# the plugin again, with that bound of rows.  DRY=1 as in suite.sh.  What matters most comes first; BUDGET seconds
 # after the start nothing new is measured, so that what there is gets packed, which takes up to 25 s more.
 set -u
 export BUDGET=${BUDGET:-560}

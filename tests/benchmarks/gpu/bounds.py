@@ -63,7 +63,15 @@ def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
         for (tier, clients), time in mean.items()
         if tier == fixed_tier and ("stock", clients) in mean
     }
+    return found | over_best_fixed(rates, "clean windows")
+
+
+def over_best_fixed(
+    rates: dict[tuple[str, int], list[float]], judged: str
+) -> dict[tuple[str, int], float]:
+    """Automation's mean rate over the highest of the fixed tiers', by clients."""
     rate = {key: statistics.mean(values) for key, values in rates.items()}
+    found = {}
     for tier, clients in rate:
         fixed = [
             rate[t, c]
@@ -71,7 +79,7 @@ def decode_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
             if c == clients and t not in ("plain", "auto") and "-" not in t
         ]
         if tier == "auto" and fixed:
-            found["auto / best fixed, clean windows", clients] = rate[tier, clients] / max(fixed)
+            found[f"auto / best fixed, {judged}", clients] = rate[tier, clients] / max(fixed)
     return found
 
 
@@ -90,13 +98,12 @@ def equal_context_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     Attention takes longer with each token: at 128 requests a round later is 0.05 to 0.07 % slower.
     Servers that tell their rounds at other moments have windows that begin at other ones.
     """
+    twin = ["stock"] if run.get("stock_tier") == "plain" else []
     windows: dict[tuple[str, int], list[list[list[float]]]] = defaultdict(list)
     for row in run["rounds"]:
         points = row.get("contexts") or []
-        if len(points) > 2 and row["tier"].partition("-")[0] in ("plain", "stock", "off"):
+        if len(points) > 2 and row["tier"].partition("-")[0] in ("plain", "off", *twin):
             windows[row["tier"], row["clients"]].append(points)
-    if run.get("stock_tier") != "plain":
-        windows = {key: value for key, value in windows.items() if key[0] != "stock"}
     found = {}
     for tier, clients in windows:
         if tier == "plain" or ("plain", clients) not in windows:
@@ -111,8 +118,7 @@ def equal_context_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
             ends = [(at_context(w, low), at_context(w, high)) for w in side]
             times.append(statistics.mean((b[0] - a[0]) / (b[1] - a[1]) for a, b in ends))
         name = f"{tier} / plain" if tier != "stock" else "plain / plain again"
-        ratio = times[0] / times[1]
-        found[f"{name}, equal contexts", clients] = ratio
+        found[f"{name}, equal contexts", clients] = times[0] / times[1]
     return found
 
 
@@ -133,15 +139,7 @@ def stated_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     for row in run["rounds"]:
         if row["round_ms"] and (row["tier"] == "auto" or row["tier"] in STATED):
             rates[row["tier"], row["clients"]].append(at_stated(row["tier"], row))
-    rate = {key: statistics.mean(values) for key, values in rates.items()}
-    found = {}
-    for tier, clients in rate:
-        fixed = [rate[t, c] for t, c in rate if c == clients and t != "auto"]
-        if tier == "auto" and fixed:
-            found["auto / best fixed, stated acceptance", clients] = rate[tier, clients] / max(
-                fixed
-            )
-    return found
+    return over_best_fixed(rates, "stated acceptance")
 
 
 def loop_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:

@@ -96,7 +96,7 @@ def written(folder: Path) -> list[Path]:
 async def idle(server: Server, patched: bool) -> None:
     """Wait until no request runs."""
     for _ in range(300):
-        if not (await server.count(patched))[3]:
+        if not (await server.count(patched)).running:
             return
         await asyncio.sleep(0.1)
     raise RuntimeError(f"{server.name}: requests still ran after 30 s")
@@ -112,9 +112,9 @@ async def record(server: Server, clients: int, steps: int, patched: bool) -> dic
     running = 0
     while running < clients and not any(job.done() for job in jobs):
         await asyncio.sleep(0.05)
-        running = (await server.count(patched))[3]
+        running = (await server.count(patched)).running
     await asyncio.sleep(0.2)
-    held = (await server.count(patched))[4]
+    held = (await server.count(patched)).held
     body = {"output_dir": str(folder), "num_steps": steps, "activities": ["GPU"],
             "with_stack": False, "record_shapes": False}  # fmt: skip
     async with server.session.post(server.url + "/start_profile", json=body) as reply:

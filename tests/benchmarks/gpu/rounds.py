@@ -17,7 +17,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -34,6 +34,21 @@ def connector() -> aiohttp.TCPConnector:
     A request sent over one that the server closes just then is lost, and with it a whole read.
     """
     return aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
+
+
+class Count(NamedTuple):
+    """What a server tells of itself at one moment, seconds by its own clock.
+
+    Args:
+        steps, tokens: decode rounds so far, and what they yielded.
+        held: KV slots of the running requests.
+    """
+
+    at: float
+    steps: int
+    tokens: int
+    running: int
+    held: int
 
 
 class Server:
@@ -112,7 +127,7 @@ class Server:
     async def flush(self) -> None:
         """Empty the prefix cache, so that KV slots are handed out in order again.
 
-        After hours of requests they lie scattered, and attention reads them more slowly.
+        After hours of requests they lie scattered, and attention may read them more slowly.
         """
         for _ in range(50):
             async with self.session.post(self.url + "/flush_cache") as reply:
@@ -121,20 +136,21 @@ class Server:
             await asyncio.sleep(0.1)  # refused while a request is still being ended
         raise RuntimeError(f"{self.name}: flush_cache: {reply.status}")
 
-    async def count(self, patched: bool) -> tuple[float, int, int, int, int]:
-        """(moment, decode rounds so far, their tokens, running requests, KV slots they hold)."""
+    async def count(self, patched: bool) -> Count:
+        """The newest numbers that it tells."""
         if patched:
             state = (await self.get("/speculation"))["replicas"]
             when = time.perf_counter() - max(r["age_ms"] for r in state) / 1000
             steps, tokens = (sum(r[n] for r in state) for n in ("decode_steps", "decode_tokens"))
             held = sum(r["kv"]["committed"] for r in state)
-            return when, steps, tokens, sum(r["running"] for r in state), held
+            return Count(when, steps, tokens, sum(r["running"] for r in state), held)
         load = (await self.get("/v1/loads?include=all"))["loads"][0]
         moments = load.get("decode_moments") or [0]
         running = load["num_running_reqs"]
         # Without speculation a round is a token for each.
         steps = int(moments[0])
-        return load["timestamp"], steps, steps * running, running, load.get("num_used_tokens", 0)
+        held = load.get("num_used_tokens", 0)
+        return Count(load["timestamp"], steps, steps * running, running, held)
 
 
 async def rounds(
@@ -161,37 +177,38 @@ async def rounds(
     span = seconds + lead + 0.6 + clients * 0.004
     tokens = int(min(1400, max(48, span * 1000 / round_ms * tokens_per_round)))
     jobs = [asyncio.create_task(server.generate(tokens)) for _ in range(clients)]
-    points: list[tuple[float, int, int, int]] = []
+    points: list[Count] = []
     while not any(job.done() for job in jobs):
-        moment, steps, done, running, held = await server.count(patched)
-        if running == clients and (not points or steps > points[-1][1]):
-            points.append((moment, steps, done, held))
+        told = await server.count(patched)
+        if told.running == clients and (not points or told.steps > points[-1].steps):
+            points.append(told)
         await asyncio.sleep(0.02)
     # Wall clock, to be held against that of cards.csv.
     ended = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     metas = await asyncio.gather(*jobs)
     seen = points[:-1]  # the last may stand beside an end
-    begin = points[0][0] + lead if points else 0.0
-    points = [point for point in points if begin <= point[0] <= begin + seconds + 0.6]
+    begin = points[0].at + lead if points else 0.0
+    points = [point for point in points if begin <= point.at <= begin + seconds + 0.6]
     # The first numbers may still stand beside a prefill; the last ones beside an end.
     points = points[2:-1]
     if len(points) < 4:
         return {"clients": clients, "round_ms": None, "points": len(points)}
-    pieces = [(b[0] - a[0]) * 1000 / (b[1] - a[1]) for a, b in itertools.pairwise(points)]
-    whole = (points[-1][0] - points[0][0]) * 1000 / (points[-1][1] - points[0][1])
+    pieces = [(b.at - a.at) * 1000 / (b.steps - a.steps) for a, b in itertools.pairwise(points)]
+    first, last = points[0], points[-1]
+    whole = (last.at - first.at) * 1000 / (last.steps - first.steps)
     accept = [m["spec_accept_length"] for m in metas if m.get("spec_accept_length")]
     return {
         "clients": clients,
         "ended": ended,
         "round_ms": round(whole, 4),
         "round_ms_median": round(statistics.median(pieces), 4),
-        "rounds": points[-1][1] - points[0][1],
-        "tok_s": round((points[-1][2] - points[0][2]) / (points[-1][0] - points[0][0]), 1),
+        "rounds": last.steps - first.steps,
+        "tok_s": round((last.tokens - first.tokens) / (last.at - first.at), 1),
         "accept_length": round(statistics.mean(accept), 4) if accept else None,
         # (seconds, rounds, KV slots a request holds on average), for comparison at equal contexts
         "contexts": [
-            [round(at - seen[0][0], 5), steps - seen[0][1], round(held / clients, 2)]
-            for at, steps, _, held in seen
+            [round(one.at - seen[0].at, 5), one.steps - seen[0].steps, round(one.held / clients, 2)]
+            for one in seen
         ],
     }
 
