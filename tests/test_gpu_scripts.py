@@ -443,6 +443,17 @@ def test_windows_of_other_contexts_are_compared_where_they_overlap(
     assert names == {"off / plain"}
 
 
+def test_the_end_of_a_prefill_counts_for_neither_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that tells its rounds seldom has its last prefill in the first ones it tells."""
+    plain, off = _window("plain", 0, 200, 15), _window("off", 0, 180, 3)
+    plain["contexts"] = [[at + (at > 0) * 0.06, *rest] for at, *rest in plain["contexts"]]
+    found = {
+        one["ratio"]: one["median"]
+        for one in _load("bounds", monkeypatch).summary([{"rounds": [plain, off], "loops": []}])
+    }
+    assert found["off / plain, equal contexts"] == pytest.approx(1.0, abs=2e-3)
+
+
 @settings(deadline=None)  # the first one loads aiohttp
 @given(
     grid=st.lists(st.integers(1, 256), min_size=1, max_size=8, unique=True).map(sorted),

@@ -20,6 +20,11 @@ T95 = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015, 7: 1.943, 8: 1.895, 9: 
 """One-sided 95 % quantiles of Student's t, by the number of runs."""
 LEAST_CONTEXT = 20
 """Tokens of context that windows must have in common to be compared there."""
+BESIDE_PREFILL = 2
+"""Numbers told first that may stand beside a prefill; ``rounds.py`` leaves them out of its windows.
+
+On an H200 a plain server's first 13 rounds at 128 requests read 200 ms, the next 15 took 100.
+"""
 STATED = {"off": 1.0, "s1k1d2": 1.544, "s2k1d3": 1.840, "s3k1d4": 2.001, "s2k4d16": 2.0}
 """Tokens per step that the servers of these runs simulate (docs/gpu-results.md).
 
@@ -101,7 +106,7 @@ def equal_context_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     twin = ["stock"] if run.get("stock_tier") == "plain" else []
     windows: dict[tuple[str, int], list[list[list[float]]]] = defaultdict(list)
     for row in run["rounds"]:
-        points = row.get("contexts") or []
+        points = (row.get("contexts") or [])[BESIDE_PREFILL:]
         if len(points) > 2 and row["tier"].partition("-")[0] in ("plain", "off", *twin):
             windows[row["tier"], row["clients"]].append(points)
     found = {}
