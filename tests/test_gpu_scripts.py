@@ -454,6 +454,15 @@ def test_the_end_of_a_prefill_counts_for_neither_side(monkeypatch: pytest.Monkey
     assert found["off / plain, equal contexts"] == pytest.approx(1.0, abs=2e-3)
 
 
+def test_round_times_lie_on_a_line_over_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"rounds": [_window("plain", 0, 200, 15), _window("off", 0, 180, 3)], "loops": []}
+    lines = _load("bounds", monkeypatch).context_lines([run])
+    assert [line["line"] for line in lines] == ["off", "plain"]
+    for line in lines:  # 1 ms and 10 us for each token
+        assert line["us_per_token"] == pytest.approx(10, abs=0.01)
+        assert line["round_ms_at_200"] == pytest.approx(3.0, abs=0.01)
+
+
 @settings(deadline=None)  # the first one loads aiohttp
 @given(
     grid=st.lists(st.integers(1, 256), min_size=1, max_size=8, unique=True).map(sorted),
@@ -594,6 +603,7 @@ def test_the_committed_runs_can_be_summed_up(monkeypatch: pytest.MonkeyPatch) ->
         ("triton", ["11-30-x1"], 0.9738, "**0.974** (0.968)"),
         ("triton", ["12-01-x1"], 0.9845, "0.985 (0.968)"),
         ("fa3", ["12-01-x1"], 0.9884, "0.988 (0.985)"),
+        ("triton", ["12-01-x1-2"], 0.9849, "0.985 (0.979)"),
         ("flashinfer", ["11-30-x2"], 0.788, "**0.79**"),
         ("flashinfer", ["11-30-x2-3"], 0.9821, "0.982 (0.979)"),
     ):
@@ -608,6 +618,15 @@ def test_the_committed_runs_can_be_summed_up(monkeypatch: pytest.MonkeyPatch) ->
         off = [r["median"] for r in rows if r["ratio"] == "off / plain" and r["clients"] < 256]
         assert min(off) == pytest.approx(worst, abs=5e-4)
         assert said in text
+        alike = {r["clients"]: r for r in rows if r["ratio"] == "off / plain, equal contexts"}
+        if machines == ["12-01-x1-2"]:
+            assert [(n, r["median"], r["pass"]) for n, r in alike.items()] == [
+                (64, 0.9925, True),
+                (128, 0.9847, True),
+                (256, 0.9872, True),
+            ]
+        else:
+            assert not alike
 
 
 def test_the_oracle_of_a_swing_knows_the_best_tier_of_each_phase(

@@ -18,6 +18,8 @@ from typing import Any
 MEDIAN, LOWER = 0.98, 0.95
 T95 = {2: 6.314, 3: 2.920, 4: 2.353, 5: 2.132, 6: 2.015, 7: 1.943, 8: 1.895, 9: 1.860, 10: 1.833}
 """One-sided 95 % quantiles of Student's t, by the number of runs."""
+AT_CONTEXT = 200
+"""Tokens of context at which the lines of round times over context are read."""
 LEAST_CONTEXT = 20
 """Tokens of context that windows must have in common to be compared there."""
 BESIDE_PREFILL = 2
@@ -97,6 +99,33 @@ def at_context(points: list[list[float]], context: float) -> tuple[float, float]
     raise ValueError(f"{context} is outside {points[0][2]} to {points[-1][2]}")
 
 
+def told(row: dict[str, Any]) -> list[list[float]]:
+    """What a window told of its contexts, without what may stand beside a prefill."""
+    return (row.get("contexts") or [])[BESIDE_PREFILL:]
+
+
+def context_lines(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Round time as a straight line over context, per tier and clients, of all windows together."""
+    gathered: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    for row in [row for run in runs for row in run["rounds"]]:
+        for a, b in itertools.pairwise(told(row)):
+            if row["tier"] != "auto" and b[2] > a[2]:  # automation's rounds are of several tiers
+                pieces = gathered[row["tier"], row["clients"]]
+                pieces.append(((a[2] + b[2]) / 2, (b[0] - a[0]) / (b[1] - a[1]) * 1000))
+    rows = []
+    for (tier, clients), pieces in sorted(gathered.items()):
+        if len({context for context, _ in pieces}) < 3:
+            continue
+        slope, at_zero = statistics.linear_regression(*zip(*pieces, strict=True))
+        there = at_zero + slope * AT_CONTEXT
+        rows.append({
+            "line": tier, "clients": clients, "pieces": len(pieces),
+            f"round_ms_at_{AT_CONTEXT}": round(there, 3), "us_per_token": round(slope * 1000, 2),
+            "percent_per_token": round(slope / there * 100, 3),
+        })  # fmt: skip
+    return rows
+
+
 def equal_context_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     """Off against plain over the same contexts.
 
@@ -106,7 +135,7 @@ def equal_context_ratios(run: dict[str, Any]) -> dict[tuple[str, int], float]:
     twin = ["stock"] if run.get("stock_tier") == "plain" else []
     windows: dict[tuple[str, int], list[list[list[float]]]] = defaultdict(list)
     for row in run["rounds"]:
-        points = (row.get("contexts") or [])[BESIDE_PREFILL:]
+        points = told(row)
         if len(points) > 2 and row["tier"].partition("-")[0] in ("plain", "off", *twin):
             windows[row["tier"], row["clients"]].append(points)
     found = {}
@@ -192,7 +221,8 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    rows = summary([json.loads(file.read_text()) for file in chosen.files])
+    runs = [json.loads(file.read_text()) for file in chosen.files]
+    rows = summary(runs) + context_lines(runs)
     for row in rows:
         print(json.dumps(row))
     if chosen.out:
