@@ -1,6 +1,7 @@
 """Every case of switching under load, on real servers on the CPU: outputs equal the plain server's.
 
-``tests/engine/test_plugin_tiers.py`` runs a part of it.  Run on purpose, about 10 minutes:
+``tests/engine/test_plugin_tiers.py``, ``_overlap`` and ``_faults`` run a part of it.  Run on
+purpose, about 10 minutes:
 
     python -m pytest -m benchmark tests/benchmarks/test_tier_equality.py
 

@@ -9,12 +9,17 @@ import httpx
 import pytest
 
 from engine_patch.contract import SpeculationState
+from tests.engine import tier_rig
 from tests.engine.cpu_engine import PROMPTS, CpuEngine, make_models, tokens
 from tests.engine.plugin_client import PluginClient
+from tests.engine.tier_rig import Reference
 
 MANY = tuple(f"{prompt} {number}" for number in range(4) for prompt in PROMPTS)
 """16 prompts for load, all different."""
 NEW_TOKENS = 96
+JOBS = 35
+SAMPLES = 1000
+"""Of 4,000 in ``tests/benchmarks/test_tier_equality.py``."""
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +52,9 @@ def plain(work: Path) -> Plain:
 def expected(plain: Plain) -> dict[str, list[int]]:
     """The plain server's greedy answers by prompt."""
     return plain.answers
+
+
+@pytest.fixture(scope="session")
+def known(work: Path) -> Reference:
+    """What the plain server answers to jobs of every kind."""
+    return tier_rig.reference(work, seed=7, count=JOBS, samples=SAMPLES)
