@@ -93,6 +93,8 @@ class CpuEngine:
         adaptive: whether ``--speculative-adaptive`` is given.
         plugin: whether the specdeck plugin may load.
         tiers: value of ``SPECDECK_TIERS``, None to leave it unset.
+        polls: whether an idle scheduler polls, as SGLang does unless told otherwise; it takes a
+            whole core then, from whatever runs beside it.
         args: more server arguments; later ones win.
         env: more environment variables.
         paths: folders put in front of the module search path.
@@ -106,6 +108,7 @@ class CpuEngine:
     adaptive: bool = True
     plugin: bool = True
     tiers: str | None = None
+    polls: bool = False
     max_running: int | None = 16
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
@@ -139,6 +142,8 @@ class CpuEngine:
             "--host", "127.0.0.1", "--port", str(self.port),
             *_BASE, "--max-total-tokens", "16384",
         ]  # fmt: skip
+        if not self.polls:
+            words.append("--sleep-on-idle")
         if self.max_running is not None:
             words += ["--max-running-requests", str(self.max_running)]
         if self.algorithm is not None:

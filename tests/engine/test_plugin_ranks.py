@@ -27,7 +27,7 @@ THRESHOLDS = {
 }
 
 
-_TWO = ("--tp-size", "2", "--sleep-on-idle")
+_TWO = ("--tp-size", "2")
 
 
 @pytest.fixture(scope="module")

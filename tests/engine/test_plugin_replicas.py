@@ -24,7 +24,7 @@ def _bearer(key: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def guarded(work: Path) -> Iterator[PluginClient]:
     """A server with two DP replicas, an API key and an admin key."""
-    args = ["--dp-size", "2", "--sleep-on-idle", "--api-key", API_KEY, "--admin-api-key", ADMIN_KEY]
+    args = ["--dp-size", "2", "--api-key", API_KEY, "--admin-api-key", ADMIN_KEY]
     server = CpuEngine(work, "dp2", env=two_ranks(), args=args, api_key=API_KEY)
     with server, PluginClient(server, _bearer(API_KEY)) as client:
         yield client

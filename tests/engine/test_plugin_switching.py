@@ -41,6 +41,7 @@ def engine(
         work,
         "switching",
         tiers="off,s1k1d2,s2k4d8",
+        polls=True,
         args=args,
         env={"SGLANG_PLUGINS": f"specdeck,{paged_slots.NAME}"},
         paths=[paged_slots.install(tmp_path_factory.mktemp("pages"))],

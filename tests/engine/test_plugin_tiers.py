@@ -1,7 +1,7 @@
 """Tiers of different topk, off as ordinary decode, the reserve: in a real server, all tokens right.
 
 A stated part of ``tests/benchmarks/test_tier_equality.py``, which runs all cases; the overlap loop
-and injected faults have modules of their own, since a server that idles takes a whole core.
+and injected faults have modules of their own, so that one server runs at a time.
 """
 
 from __future__ import annotations

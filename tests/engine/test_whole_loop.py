@@ -188,7 +188,9 @@ def expected(work: Path) -> dict[str, list[int]]:
 
 @pytest.fixture(scope="module")
 def engine(work: Path, expected: dict[str, list[int]]) -> Iterator[CpuEngine]:
-    made = CpuEngine(work, "patched", tiers="off,s1k1d2,s3k1d4", args=("--enable-metrics",))
+    made = CpuEngine(
+        work, "patched", tiers="off,s1k1d2,s3k1d4", polls=True, args=("--enable-metrics",)
+    )
     with made:
         yield made
 
