@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_patch.tier import Thresholds
+from tests.embedded_process import running
 from tests.engine.token_spread import compare, places
 
 GPU = Path(__file__).parent / "benchmarks/gpu"
@@ -627,6 +628,43 @@ def test_the_committed_runs_can_be_summed_up(monkeypatch: pytest.MonkeyPatch) ->
             ]
         else:
             assert not alike
+
+
+@pytest.mark.parametrize("cut_off", [True, False])
+def test_a_swing_that_is_cut_off_keeps_what_it_has_measured(cut_off: bool, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp")
+    out = tmp_path / "swing.json"
+    order = {"tiers": ["s3k1d4", "off"], "boundaries": [{"up_at": 3, "down_at": 2}]}
+    with running("--tiers", "off,s3k1d4") as engine:
+        script = subprocess.Popen(
+            [
+                *(sys.executable, GPU / "swing.py", "--label", "x", "--out", out),
+                *("--plain", engine.url, "--patched", engine.url, "--tiers", "off,s3k1d4"),
+                *("--thresholds", json.dumps({**order, "min_dwell_steps": 4})),
+                *("--high", "4", "--phases", "2", "--phase", "0.2", "--new-tokens", "16"),
+                *("--repeats", "1"),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert script.stdout is not None
+        if cut_off:
+            assert "plain" in script.stdout.readline()
+            assert "off" in script.stdout.readline()
+            script.kill()
+            script.communicate()
+        else:
+            script.communicate(timeout=60)
+            assert script.returncode == 0
+    kept = json.loads(out.read_text())
+    if cut_off:
+        assert kept["runs"] == []
+        assert all(len(phases) == 2 for phases in kept["unfinished"].values())
+        assert list(kept["unfinished"])[:2] == ["plain", "off"]
+    else:
+        assert kept["unfinished"] == {}
+        assert list(kept["runs"][0]) == ["plain", "off", "s3k1d4", "auto"]
+        assert kept["auto_over"]["oracle"]["median"] > 0
 
 
 def test_the_oracle_of_a_swing_knows_the_best_tier_of_each_phase(

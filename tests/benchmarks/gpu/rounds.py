@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import json
 import math
+import os
 import random
 import statistics
 import time
@@ -213,6 +214,13 @@ async def rounds(
     }
 
 
+def keep(out: str, result: dict[str, Any]) -> None:
+    """Write a result in place of the one before, so that whoever is cut off leaves a whole one."""
+    with open(out + ".new", "w", encoding="utf-8") as file:  # noqa: PTH123
+        json.dump(result, file, indent=1)
+    os.replace(out + ".new", out)  # noqa: PTH105
+
+
 async def closed_loop(
     server: Server, clients: int, requests: int, new_tokens: int = 256
 ) -> dict[str, Any]:
@@ -378,8 +386,7 @@ async def main() -> None:
 
     def save() -> None:
         result["seconds"] = round(time.perf_counter() - begin, 1)
-        with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(result, file, indent=1)
+        keep(chosen.out, result)
 
     patience = aiohttp.ClientTimeout(total=300)
     async with aiohttp.ClientSession(connector=connector(), timeout=patience) as session:

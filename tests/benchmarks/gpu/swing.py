@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import aiohttp
-from rounds import Server, closed_loop, connector
+from rounds import Server, closed_loop, connector, keep
 
 
 def work_of(clients: int, tok_s: float, phase_s: float, new_tokens: int) -> int:
@@ -107,16 +107,19 @@ async def main() -> None:
                 break
             # There and back, so that drift falls on all alike.
             turn = names if repeat % 2 == 0 else names[::-1]
-            runs.append({name: await run(name) for name in turn})
-            print(json.dumps({name: round(sum(s), 2) for name, s in runs[-1].items()}), flush=True)
-            # Whoever ends this script early keeps the swings that are whole.
-            result = {
-                "label": chosen.label, "work": work, "sequence": sequence, "thresholds": order,
-                "runs": runs, "auto_over": verdict(runs, tiers),
-                "state": await patched.get("/speculation"),
-            }  # fmt: skip
-            with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-                json.dump(result, file, indent=1)
+            seconds: dict[str, list[float]] = {}
+            for name in turn:
+                seconds[name] = await run(name)
+                whole = len(seconds) == len(names)
+                if whole:
+                    runs.append(seconds)
+                keep(chosen.out, {
+                    "label": chosen.label, "work": work, "sequence": sequence, "thresholds": order,
+                    "runs": runs, "auto_over": verdict(runs, tiers),
+                    "unfinished": {} if whole else seconds,
+                    "state": await patched.get("/speculation"),
+                })  # fmt: skip
+                print(json.dumps({name: seconds[name]}), flush=True)
         print(json.dumps(verdict(runs, tiers)), flush=True)
 
 
