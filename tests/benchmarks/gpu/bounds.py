@@ -23,7 +23,7 @@ AT_CONTEXT = 200
 LEAST_CONTEXT = 20
 """Tokens of context that windows must have in common to be compared there."""
 BESIDE_PREFILL = 2
-"""Numbers told first that may stand beside a prefill; ``rounds.py`` leaves them out of its windows.
+"""Numbers told first that may still stand beside a prefill.
 
 On an H200 a plain server's first 13 or 14 rounds at 128 requests read 93 to 258 ms, the next 15
 took 97 to 107.

@@ -15,7 +15,7 @@ import random
 from typing import Any
 
 import aiohttp
-from rounds import Server, connector
+from rounds import Server, connector, keep
 
 R = random.Random(11)
 
@@ -125,8 +125,7 @@ async def main() -> None:
             "state": await patched.get("/speculation"),
         }  # fmt: skip
         print(json.dumps({k: v for k, v in result.items() if k != "state"}), flush=True)
-        with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-            json.dump(result, file, indent=1)
+        keep(chosen.out, result)
 
 
 if __name__ == "__main__":

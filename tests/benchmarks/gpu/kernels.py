@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from rounds import PROMPT, Server, connector
+from rounds import PROMPT, Server, connector, keep
 
 KV_SLOTS = 100_000
 """Fewer than a server with room for 256 clients has in beside.sh: all must run while rounds are
@@ -155,10 +155,6 @@ async def main() -> None:
     parser.add_argument("--out", required=True)
     chosen = parser.parse_args()
     result: dict[str, Any] = {"label": chosen.label, "cases": []}
-
-    def save() -> None:
-        Path(chosen.out).write_text(json.dumps(result, indent=1), encoding="utf-8")
-
     async with aiohttp.ClientSession(
         connector=connector(), timeout=aiohttp.ClientTimeout(total=120)
     ) as session:
@@ -176,7 +172,7 @@ async def main() -> None:
                     row["error"] = repr(error)
                 result["cases"].append(row)
                 print({k: v for k, v in row.items() if not isinstance(v, list)}, flush=True)
-                save()
+                keep(chosen.out, result)
                 await asyncio.sleep(1.0)
 
 

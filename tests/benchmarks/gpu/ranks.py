@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 import aiohttp
-from rounds import Server, connector, spread
+from rounds import Server, connector, keep, spread
 
 
 async def main() -> None:
@@ -75,8 +75,7 @@ async def main() -> None:
             "idle_put_to_confirmed_ms": spread(times), "state": state,
         }  # fmt: skip
         print(json.dumps({k: v for k, v in result.items() if k != "state"}), flush=True)
-        with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-            json.dump(result, file, indent=1)
+        keep(chosen.out, result)
 
 
 if __name__ == "__main__":

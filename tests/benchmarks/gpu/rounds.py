@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import aiohttp
+from bounds import BESIDE_PREFILL
 
 PROMPT = 128
 STOCK = "stock"
@@ -190,8 +191,7 @@ async def rounds(
     seen = points[:-1]  # the last may stand beside an end
     begin = points[0].at + lead if points else 0.0
     points = [point for point in points if begin <= point.at <= begin + seconds + 0.6]
-    # The first numbers may still stand beside a prefill; the last ones beside an end.
-    points = points[2:-1]
+    points = points[BESIDE_PREFILL:-1]  # the last ones may stand beside an end
     if len(points) < 4:
         return {"clients": clients, "round_ms": None, "points": len(points)}
     pieces = [(b.at - a.at) * 1000 / (b.steps - a.steps) for a, b in itertools.pairwise(points)]

@@ -24,7 +24,7 @@ from typing import Any
 
 import aiohttp
 from equality import switcher
-from rounds import Server, connector
+from rounds import Server, connector, keep
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
@@ -107,8 +107,7 @@ async def main() -> None:
         }  # fmt: skip
         print(json.dumps({"label": chosen.label, "over": result["over"], "of": len(asked) *
                           chosen.tokens, "commands": taken}), flush=True)  # fmt: skip
-        with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-            json.dump(result, file, indent=1)
+        keep(chosen.out, result)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from rounds import Server, connector, spread
+from rounds import Server, connector, keep, spread
 
 
 def family(pid: int) -> list[int]:
@@ -120,8 +120,7 @@ async def main() -> None:
             "state": None if ended_by else await server.get("/speculation"),
         }  # fmt: skip
         print(json.dumps({k: v for k, v in result.items() if k not in ("rows", "state")}))
-        with open(chosen.out, "w", encoding="utf-8") as file:  # noqa: ASYNC230, PTH123
-            json.dump(result, file, indent=1)
+        keep(chosen.out, result)
 
 
 if __name__ == "__main__":
