@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import time
@@ -12,6 +13,13 @@ from typing import Any
 import pytest
 
 from engine_patch.contract import SpeculationState
+from engine_patch.embedded.config import EngineConfig
+from engine_patch.embedded.faults import Faults
+from engine_patch.embedded.generate import Job
+from engine_patch.embedded.host import Answer, Host
+from engine_patch.embedded.requests import Request
+from engine_patch.embedded.state import Options
+from engine_patch.embedded.table import load
 from tests.embedded_process import Embedded, running
 
 
@@ -96,6 +104,24 @@ def test_answers_come_in_the_parts_that_were_asked_for(
     assert len(counts) <= 2 + whole // (interval or 1)
     refused = engine.http.post("/generate", json=body | {"sampling_params": {"stream_interval": 0}})
     assert refused.status_code == 400
+
+
+def test_a_part_is_what_was_there_when_it_was_due_however_late_it_is_read() -> None:
+    """On a busy host the engine decodes on before the stream is written."""
+
+    async def first() -> tuple[tuple[int, int, bool], int]:
+        config = EngineConfig(table=load("fa3"), tiers=("off", "s3k1d4"), launch_tier="s3k1d4")
+        request, answer = (
+            Request(16, 200, arrival_ms=0.0, part=7),
+            Answer(asyncio.get_running_loop()),
+        )
+        request.told, request.emitted = 8, 12
+        job = Job(Host(Options(config=config), Faults()), request, answer, "late", 0.0)
+        answer.news.set()
+        step = await anext(job.progress())
+        return step, job.meta(step[1])["completion_tokens"]
+
+    assert asyncio.run(first()) == ((0, 8, False), 8)
 
 
 def test_completions_answer_in_openais_shape(engine: Embedded) -> None:

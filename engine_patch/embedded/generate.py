@@ -103,8 +103,8 @@ class Job:
         await self.answer.left
         self.host.answering(self.request)
 
-    def meta(self) -> dict[str, Any]:
-        """SGLang's ``meta_info``."""
+    def meta(self, tokens: int) -> dict[str, Any]:
+        """SGLang's ``meta_info`` of an answer with so many tokens."""
         request, host = self.request, self.host
         meta: dict[str, Any] = {
             "id": self.name,
@@ -112,7 +112,7 @@ class Job:
             "prompt_tokens": request.prompt,
             "weight_version": "default",
             "num_retractions": request.retractions,
-            "completion_tokens": request.emitted,
+            "completion_tokens": tokens,
             "cached_tokens": 0,
             "dp_rank": None,
             "specdeck_simulated": host.options.config.table.name,
@@ -157,7 +157,9 @@ class Job:
             while True:
                 await self.answer.news.wait()
                 self.answer.news.clear()
-                done, now = self.request.done, self.request.emitted
+                done = self.request.done
+                # On a busy host the engine decodes on before this is read.
+                now = self.request.emitted if done else self.request.told
                 if done:
                     self.host.answering(self.request)
                 if now > sent or done:
@@ -258,7 +260,7 @@ def _generated(job: Job, tokens: int) -> dict[str, Any]:
     return {
         "text": words(0, tokens),
         "output_ids": list(range(FIRST_ID, FIRST_ID + tokens)),
-        "meta_info": job.meta(),
+        "meta_info": job.meta(tokens),
     }
 
 
